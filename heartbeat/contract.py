@@ -84,7 +84,7 @@ class Beat:
     """The content of a beat: its writer, and the slot of the commit log after which its transaction must read all.
 
     The settings are the writer's own, so that an observer never measures it by another's; `proof` says where to
-    look for its life, `STORAGE` or `LEASE`.
+    look for its life, `STORAGE` or `LEASE`. `version` is lakelatch's there, "" for one that does not say it.
     """
 
     writer: str
@@ -92,6 +92,7 @@ class Beat:
     start_slot: int
     settings: HeartbeatSettings
     proof: str = STORAGE
+    version: str = ""
 
     def to_bytes(self, count: int) -> bytes:
         return checksummed_json({**vars(self), "settings": vars(self.settings), "count": count})
@@ -109,6 +110,7 @@ class Beat:
                 start_slot=values["start_slot"],
                 settings=HeartbeatSettings(**values["settings"]),
                 proof=values["proof"],
+                version=str(values.get("version", "")),
             )
         except (KeyError, TypeError, InvalidRequest):
             return None

@@ -28,6 +28,7 @@ from lakelatch.storage.uris import without_password
 from lakelatch.system import REAL_SYSTEM, System
 
 TABLE_KEY = "table"
+WAITERS_MOST = 32  # that are named
 IN_TABLE = "table"  # the id of locks that lie in the table itself
 
 
@@ -64,13 +65,17 @@ class LockScope:
 
 @dataclass(frozen=True)
 class Holder:
-    """The holder of a key, for people: `since_ms` is wall-clock time, `waiting` counts those that queue, if known."""
+    """The holder of a key, for people: `since_ms` is wall-clock time, `waiting` counts those that queue, if known.
+
+    `waiters` are the owners of the first of those, in their order, as far as the service knows them.
+    """
 
     key: str
     owner: str
     token: int
     since_ms: int
     waiting: int | None = None
+    waiters: tuple[str, ...] = ()
 
 
 class Register(ABC):

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from lakelatch.errors import InvalidRequest, LockTimeout, Unavailable
-from lakelatch.locks.contract import Holder, LockProvider, LockScope, ProviderRegister, Register
+from lakelatch.locks.contract import WAITERS_MOST, Holder, LockProvider, LockScope, ProviderRegister, Register
 from lakelatch.locks.lease import EXPIRED, Lease
 from lakelatch.locks.options import WAIT_TIME
 from lakelatch.locks.renewal import renewals
@@ -103,7 +103,7 @@ class InProcessLockProvider(LockProvider):
             for state in table.keys.values():
                 state.end_if_over()
             return [
-                Holder(key, state.grant.lease.owner, state.grant.lease.token, state.grant.since_ms, len(state.queue))
+                _holder(key, state.grant, len(state.queue))
                 for key, state in sorted(table.keys.items())
                 if key.startswith(prefix) and state.grant is not None
             ]
@@ -215,3 +215,9 @@ def _ends(system: System, lease_s: float) -> tuple[int, int]:
     """When the key is free to others, and when its holder must have stopped, in nanoseconds of the monotonic clock."""
     now_ns = system.monotonic_ns()
     return now_ns + int(lease_s * 1e9), now_ns + int(lease_s * (1 - _MARGIN) * 1e9)
+
+
+def _holder(key: str, grant: _Grant, waiting: int) -> Holder:
+    """All who wait are threads of this process."""
+    waiters = (process_name(),) * min(waiting, WAITERS_MOST)
+    return Holder(key, grant.lease.owner, grant.lease.token, grant.since_ms, waiting, waiters)

@@ -22,7 +22,8 @@ class CloudObjectStore(ObjectStore):
     def get(self, path: str) -> VersionedObject:
         with self._client.reading(path) as store:
             found = obstore.get(store, path)
-            return VersionedObject(bytes(found.bytes()), _version(found.meta))
+            modified_ms = int(found.meta["last_modified"].timestamp() * 1000)
+            return VersionedObject(bytes(found.bytes()), _version(found.meta), modified_ms)
 
     def put_if_absent(self, path: str, data: bytes) -> str | None:
         return _version_or_none(self._client.put(path, data, "create"))

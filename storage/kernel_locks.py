@@ -139,6 +139,21 @@ class KernelLocks:
             finally:
                 os.close(handle)
 
+    def waiting_at(self, path: str) -> list[int] | None:
+        """The processes of this machine that wait for the lock of the file at the path; None if the kernel tells not.
+
+        Those in another container are not seen.
+        """
+        try:
+            device, number = os.stat(path).st_dev, os.stat(path).st_ino
+            with open("/proc/locks", encoding="ascii") as file:
+                lines = [line.split() for line in file]
+        except OSError:
+            return None
+        place = f"{os.major(device):02x}:{os.minor(device):02x}:{number}"
+        seen = [int(words[5]) for words in lines if words[1:3] == ["->", "FLOCK"] and words[6] == place]
+        return [process for process in seen if process > 0]
+
     def put_back(self, taken: Taken, keep: bool) -> None:
         """Unlocks explicitly, because a child that was forked in an unlucky moment may have the file open as well."""
         try:

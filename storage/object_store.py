@@ -12,7 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from zlib import crc32
 
@@ -32,10 +32,14 @@ class PutCollided(PutUnknown):
 
 @dataclass(frozen=True)
 class VersionedObject:
-    """An object as it was read. A version stays until the content changes; the same content may have the same again."""
+    """An object as it was read. A version stays until the content changes; the same content may have the same again.
+
+    `modified_ms` is when it was put, by the store's clock; None if it is not told.
+    """
 
     data: bytes
     version: str
+    modified_ms: int | None = field(default=None, compare=False)
 
 
 class ObjectStore(ABC):

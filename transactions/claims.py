@@ -12,6 +12,7 @@ from lakelatch.heartbeat.beat import Heartbeat
 from lakelatch.heartbeat.contract import LEASE, Beat, heartbeat_path, task_beats_folder
 from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
 from lakelatch.storage.contract import SupportsDeleteAtOnce
+from lakelatch.system import own_version
 from lakelatch.telemetry import TAKEN, TAKEOVERS, record
 from lakelatch.timeline.instant import Instant
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
@@ -28,7 +29,7 @@ class PlanBusy(Unavailable):
 
 def beat_of(context: TransactionContext, operation_id: str, start_slot: int) -> Beat:
     """The content of an operation's heartbeat."""
-    return Beat(context.writer, operation_id, start_slot, context.settings.heartbeat)
+    return Beat(context.writer, operation_id, start_slot, context.settings.heartbeat, version=own_version())
 
 
 def make_heartbeat(context: TransactionContext, instant: str, beat: Beat) -> Heartbeat:

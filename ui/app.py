@@ -23,7 +23,7 @@ from lakelatch.ui.details import archived_entries, details_of
 
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _PING_S = 15.0
-_COALESCED_S = 0.1  # what changes within this time is sent together
+_COALESCED_S = 0.1  # between two changes that are sent
 _BODY_BYTES = 4096
 _log = logging.getLogger("lakelatch.ui")
 
@@ -54,10 +54,10 @@ class _Page:
         folder = files("lakelatch.ui") / "static"
         self._files = {one.name: one.read_bytes() for one in folder.iterdir() if one.is_file()}
 
-    def index(self, request: Request) -> Response:
+    async def index(self, request: Request) -> Response:
         return self._file("page.html")
 
-    def static(self, request: Request) -> Response:
+    async def static(self, request: Request) -> Response:
         return self._file(request.path_params["name"])
 
     def instant(self, request: Request) -> Response:
@@ -118,8 +118,9 @@ class _Page:
                 if changes:
                     yield f"id: {board.run}.{table}:{version}\ndata: {changes}\n\n"
                 try:
+                    pause = asyncio.create_task(asyncio.sleep(_COALESCED_S))
                     await asyncio.wait_for(woken.wait(), _PING_S)
-                    await asyncio.sleep(_COALESCED_S)
+                    await pause
                 except asyncio.TimeoutError:
                     yield ": still here\n\n"
 

@@ -87,6 +87,7 @@ class BeatWatch:
         return {
             "instant": instant,
             "writer": beat.writer if beat is not None else "",
+            "version": beat.version if beat is not None else "",
             "proof": LEASE if leased else "storage",
             "state": state,
             "beats": seen.stamps,

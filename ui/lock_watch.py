@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lakelatch.engine.table.lock_state import look_at_locks
 from lakelatch.errors import LakelatchError
-from lakelatch.heartbeat.contract import HEARTBEAT_KEYS
 from lakelatch.locks.contract import LockProvider
 from lakelatch.locks.open import open_recorded_locks
 from lakelatch.storage.contract import Storage
-from lakelatch.storage.uris import without_secrets
 from lakelatch.system import System
 from lakelatch.timeline.table_config import recorded_lock_options
 
@@ -25,27 +24,27 @@ class LockWatch:
         self._options = options
         self._system = system
         self._provider: LockProvider | None = None
+        self._id = ""
         self._pause_s = 0.0
         self._again_ns = 0
-        self.part: dict[str, Any] = {"held": [], "options": {}, "domain": "", "problem": ""}
+        self.part: dict[str, Any] = {"held": [], "options": {}, "others": "", "problem": ""}
         #: The keys under which writers that live hold leases; None if nobody knows.
         self.leases: set[str] | None = None
 
-    def look(self) -> None:
-        """Asks who holds what. Raises nothing: a failure is a part of what is shown."""
+    def look(self, of_table: str) -> None:
+        """Asks who holds what; `of_table` names the locks of the table's writers.
+
+        Raises nothing: a failure is a part of what is shown.
+        """
         if self._system.monotonic_ns() < self._again_ns:
             return
         try:
-            provider = self._open()
-            holders = provider.holders()
-            said = {key: without_secrets(value) for key, value in provider.record().items()}
-            held = [
-                {**vars(one), "token": str(one.token)}  # JavaScript's numbers have 53 bits
-                for one in holders
-                if not one.key.startswith(HEARTBEAT_KEYS)
-            ]
-            self.part = {"held": held, "options": said, "domain": provider.domain, "problem": ""}
-            self.leases = {one.key for one in holders if one.key.startswith(HEARTBEAT_KEYS)}
+            found = look_at_locks(self._open(), of_table, self._id)
+            self._id = found.lock_id
+            held = [{**vars(one), "token": str(one.token)} for one in found.held]  # JavaScript's numbers have 53 bits
+            others = "" if found.are_the_tables else of_table
+            self.part = {"held": held, "options": found.options, "others": others, "problem": ""}
+            self.leases = set(found.heartbeats)
             self._pause_s = 0.0
         except LakelatchError as error:
             self.close()  # what is recorded in the table, and leads to the service, may change
@@ -56,7 +55,7 @@ class LockWatch:
 
     def close(self) -> None:
         """Gives up the connection, until it is asked again."""
-        provider, self._provider = self._provider, None
+        provider, self._provider, self._id = self._provider, None, ""
         if provider is not None:
             provider.close()
 

@@ -102,8 +102,8 @@ class TableWatch:
             self._asked = {one.instant: "whole" if one.whole else "part" for one in cancel_requests(self.storage)}
             self._take(self._snapshots.take())
             self._again = changed
-        self.locks.look()
-        self.changes.set_part("locks", {**self.locks.part, "domain_of_table": self._tail.lock_domain})
+        self.locks.look(self._tail.lock_domain)
+        self.changes.set_part("locks", self.locks.part)
         self._look_at_beats(beats)
         self._report(OK, "")
 

@@ -132,10 +132,12 @@ def _recorded_locks(call: Invocation, storage: Storage) -> closing[LockProvider]
 def _held_table(holders: list[Holder], now_ms: int) -> Table:
     held = Table("lock", "holder", "token", "since", "for", "waiting", box=None)
     for holder in holders:
-        waiting = "" if holder.waiting is None else str(holder.waiting)
+        waiting = "" if holder.waiting is None else ", ".join(holder.waiters) or str(holder.waiting)
+        if holder.waiters and (holder.waiting or 0) > len(holder.waiters):
+            waiting += f" and {(holder.waiting or 0) - len(holder.waiters)} more"
         held_for = f"{max(now_ms - holder.since_ms, 0) / 1000:,.1f} s"
         since = to_instant(holder.since_ms)
-        held.add_row(escape(holder.key), escape(holder.owner), str(holder.token), since, held_for, waiting)
+        held.add_row(escape(holder.key), escape(holder.owner), str(holder.token), since, held_for, escape(waiting))
     return held
 
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from lakelatch.engine.doctor.finding import OF_ONE_MACHINE, Finding, Patient
 from lakelatch.engine.doctor.second_writer import SCRATCH_KEY, is_let_in
+from lakelatch.engine.table.lock_state import look_at_locks
 from lakelatch.errors import LakelatchError, LockTimeout, Unavailable
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.locks.options import PROVIDER
 from lakelatch.storage.uris import scheme_of
 from lakelatch.timeline.log.commit_log import CommitLog
-from lakelatch.timeline.log.lock_names import agree, named_locks, split_locks
 from lakelatch.transactions.base.lock_check import LockCheck
 
-_MANY_WAIT = 3
+_MANY_WAIT, _NAMED = 3, 5
 
 
 def answering(patient: Patient) -> Iterator[Finding]:
@@ -22,11 +22,12 @@ def answering(patient: Patient) -> Iterator[Finding]:
     provider = patient.provider
     try:
         provider.ask()
-        for holder in provider.holders(TABLE_KEY):
+        for holder in look_at_locks(provider, "").held:
             if holder.key == TABLE_KEY and (holder.waiting or 0) >= _MANY_WAIT:
+                named = f": {', '.join(holder.waiters[:_NAMED])}" if holder.waiters else ""
                 yield Finding(
                     "crowded-lock",
-                    f"{holder.waiting} wait for the table's lock, which {holder.owner} holds",
+                    f"{holder.waiting} wait for the table's lock, which {holder.owner} holds{named}",
                     "each of them commits when those before it have",
                     f"look who holds it: lakelatch locks {patient.name}; fewer and larger commits need it less often",
                 )
@@ -42,13 +43,13 @@ def answering(patient: Patient) -> Iterator[Finding]:
 def same_locks(patient: Patient) -> Iterator[Finding]:
     """Whether these locks are those of the table's other writers, by kind and id."""
     provider, tail = patient.provider, CommitLog(patient.storage).tail()
-    name = named_locks(provider.domain, provider.lock_id() or "")
-    unknown = split_locks(tail.lock_domain)[1] and not split_locks(name)[1]
-    if not agree(tail.lock_domain, name) or (unknown and provider.domain == split_locks(tail.lock_domain)[0]):
+    state = look_at_locks(provider, tail.lock_domain)
+    if not state.are_the_tables:
         differ = LockCheck(provider, patient.config.lock_options).hint()
         yield Finding(
             "other-locks",
-            f"the table's writers take their locks from {tail.lock_domain!r}, and these options name {name!r}{differ}",
+            f"the table's writers take their locks from {state.of_table!r}, and these options name {state.name!r}"
+            f"{differ}",
             "a writer with these options is refused; beside Java writers, who are not, nothing would keep them apart",
             "give the options that the others have (what the table records is taken where none are given), or move "
             f"the table: lakelatch locks migrate {patient.name} --to ...",

@@ -14,8 +14,9 @@ from lakelatch.heartbeat.contract import (
     least_age_ms,
 )
 from lakelatch.heartbeat.observer import Observer
-from lakelatch.locks.options import DEFAULT_LEASE_S, LEASE
+from lakelatch.locks.options import DEFAULT_LEASE_S, LEASE, PREFIX
 from lakelatch.storage.contract import NotFound
+from lakelatch.system import own_version
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
@@ -23,6 +24,7 @@ from lakelatch.timeline.snapshot import Snapshot
 _LOOKED_AT = 50  # of the last writes
 _LATE = 1.5  # intervals
 _SHOWN = 3
+_LOCK_KEYS = (f"{PREFIX}zookeeper.lock_key", f"{PREFIX}dynamodb.partition_key")
 
 
 def heartbeats(patient: Patient) -> Iterator[Finding]:
@@ -52,6 +54,7 @@ def heartbeats(patient: Patient) -> Iterator[Finding]:
             "shorter pauses",
             f"give all of them the same {HEARTBEAT_INTERVAL_OPTION} and {HEARTBEAT_MISSES_OPTION}",
         )
+    yield from _versions(alive)
     settings = patient.options.manager.transactions.heartbeat
     lease_s = patient.provider.scope.lock_options.lease_s or DEFAULT_LEASE_S
     if patient.provider.domain not in OF_ONE_MACHINE and settings.expiry_ms < lease_s * 1000:
@@ -62,6 +65,21 @@ def heartbeats(patient: Patient) -> Iterator[Finding]:
             f"is held for {lease_s:g} s ({LEASE})",
             "after a pause in between its write is rolled back, while its lock still keeps the others waiting",
             f"let it beat for longer than the lease: {HEARTBEAT_INTERVAL_OPTION} times misses + 1, or lower {LEASE}",
+        )
+
+
+def _versions(alive: dict[str, Beat | None]) -> Iterator[Finding]:
+    """Whether live writers have the version that is installed here; it is in their heartbeats."""
+    others = {instant: one for instant, one in alive.items() if one is not None and one.version != own_version()}
+    if others:
+        versions = ", ".join(sorted({one.version or "one that does not say it" for one in others.values()}))
+        yield Finding(
+            "versions-differ",
+            f"live writers have another version of lakelatch ({versions}) than this machine, which has "
+            f"{own_version()}: {_named(dict(others), set(others))}",
+            "each version reads what the others write, or refuses it by name; but what is new in one is not done by "
+            "the other, and an upgrade of the table is refused while old ones write it",
+            "the same version for all: pip install --upgrade lakelatch",
         )
 
 
@@ -106,6 +124,23 @@ def other_engines(patient: Patient) -> Iterator[Finding]:
             "ours and its commit: an update of one of the two may be lost",
             "give both sides one of Hudi's lock provider classes with the same lock key (docs/guide.md, beside Java "
             "Hudi), or let one engine write",
+        )
+    yield from _lock_key(patient, theirs) if theirs else ()
+
+
+def _lock_key(patient: Patient, theirs: list[str]) -> Iterator[Finding]:
+    """Whether Hudi's writers may take a lock of another name: that of the table, where they give none."""
+    provider, name = patient.provider, patient.config.name
+    key = next((key for key in _LOCK_KEYS if key in provider.not_secret), "")
+    ours = str(provider.scope.options.get(key, "")).strip()
+    if provider.taken_by_hudi and ours and ours != name and patient.config.lock_options.get(key) != ours:
+        yield Finding(
+            "java-lock-key",
+            f"{key}={ours}, and {len(theirs)} of the last writes are of another engine, whose writers take the lock "
+            f"{name!r}, as the table is called, if they give no key",
+            "two locks of two names keep nobody apart: an update of one of the two may be lost",
+            f"the same {key} for all of them; if they have it, say so in the table, which ends this finding: "
+            f"lakelatch locks record {patient.name} -o {key}={ours} -o ...",
         )
 
 

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from lakelatch.errors import LakelatchError, Unavailable
-from lakelatch.locks.contract import Holder
+from lakelatch.locks.contract import WAITERS_MOST, Holder
 from lakelatch.locks.etcd.client import EtcdClient
 from lakelatch.locks.etcd.messages import (
     Condition,
@@ -154,9 +154,9 @@ class EtcdBackend(SessionBackend):
             queues.setdefault(name, []).append(entry)
         found = []
         for name, queue in sorted(queues.items()):
-            about = _about(queue[0])
-            owner, since_ms = str(about.get("owner", "unknown")), int(about.get("since_ms", 0))
-            found.append(Holder(name, owner, queue[0].create_revision, since_ms, len(queue) - 1))
+            owner, *waiters = (str(_about(entry).get("owner", "unknown")) for entry in queue[: WAITERS_MOST + 1])
+            since_ms = int(_about(queue[0]).get("since_ms", 0))
+            found.append(Holder(name, owner, queue[0].create_revision, since_ms, len(queue) - 1, tuple(waiters)))
         return found
 
     def find_holder(self, name: str) -> Held | None:

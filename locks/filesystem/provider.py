@@ -6,13 +6,14 @@ import json
 import os
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 from zlib import crc32
 
 from lakelatch.errors import InvalidRequest, LockTimeout, Unavailable
-from lakelatch.locks.contract import IN_TABLE, Holder, LockProvider, LockScope, ProviderRegister, Register
+from lakelatch.locks.contract import IN_TABLE, WAITERS_MOST, Holder, LockProvider, LockScope, ProviderRegister, Register
 from lakelatch.locks.filesystem.durable_counter import Counter, mark_idle, unavailable
 from lakelatch.locks.lease import Lease
 from lakelatch.locks.options import FILESYSTEM_PATH, WAIT_TIME
@@ -148,7 +149,7 @@ class FilesystemLockProvider(LockProvider):
                     continue
                 noted = _read_note(key, path)  # an idle lock has no note, and is not looked at further
                 if noted is not None and kernel_locks().locked(path):
-                    found.append(noted)
+                    found.append(_with_waiters(noted, path))
         return sorted(found, key=lambda holder: holder.key)
 
     def break_(self, key: str) -> bool:
@@ -320,6 +321,14 @@ def _choose_folder(given: str | None, table_uri: str) -> str:
             option=FILESYSTEM_PATH,
         )
     return os.path.join(table_uri[len("file://") :], DEFAULT_FOLDER)
+
+
+def _with_waiters(holder: Holder, path: str) -> Holder:
+    waiting = kernel_locks().waiting_at(path)
+    if waiting is None:
+        return holder
+    waiters = tuple(process_name(process) for process in waiting[:WAITERS_MOST])
+    return replace(holder, waiting=len(waiting), waiters=waiters)
 
 
 def _read_note(key: str, path: str) -> Holder | None:

@@ -121,10 +121,12 @@ class SharedKeysBackend(RecordBackend):
         if found is None or not self._alive(prefix, lock, found):
             return []
         noted = self._noted(prefix, found)
+        served = {prefix: served_of(self.store.get(slot_of(prefix)), prefix) or 0}
         if noted is None:
-            return [Holder(prefix, found.owner, 0, self.system.realtime_ms())]
+            return self.with_waiters([Holder(prefix, found.owner, 0, self.system.realtime_ms())], served)
         live = self.sessions.look(noted.session)
-        return [Holder(prefix, live.owner if live else found.owner, noted.token, noted.since_ms)]
+        owner = live.owner if live else found.owner
+        return self.with_waiters([Holder(prefix, owner, noted.token, noted.since_ms)], served)
 
     def find_holder(self, name: str) -> Held | None:
         lock = self._find(name)

@@ -49,6 +49,15 @@ class ObjectRecords(RecordStore):
         paths = self._objects.paths(self._folder + prefix.rstrip("/"))
         return [path[len(self._folder) : -len(_SUFFIX)] for path in paths if path.endswith(_SUFFIX)]
 
+    def time_ms(self) -> int | None:
+        """By the stamp of an object that is put for it, and removed."""
+        path = self._path(f"now/{self.system.new_id()}")
+        self._objects.put_if_absent(path, b"")
+        try:
+            return self._objects.get(path).modified_ms
+        finally:
+            self._objects.delete(path)
+
     def close(self) -> None:
         self._objects.close()
 

@@ -18,19 +18,20 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from lakelatch.errors import LakelatchError, Unavailable
-from lakelatch.locks.contract import Holder
+from lakelatch.locks.contract import WAITERS_MOST, Holder
 from lakelatch.locks.records.sessions import RecordSessions
-from lakelatch.locks.records.slots import LOCKS, entry_of, id_of, register_of, slot_of, slots_of_table
+from lakelatch.locks.records.slots import LOCKS, entry_of, id_of, queue_of, register_of, slot_of, slots_of_table
 from lakelatch.locks.records.store import Put, Record, RecordStore, field
-from lakelatch.locks.records.tickets import Turn, by_ticket, served_of
+from lakelatch.locks.records.tickets import Turn, by_ticket, served_of, waiters_of
 from lakelatch.locks.session.backend import Held, SessionBackend, SessionGone, Wait
 from lakelatch.retry import Backoff, tries
-from lakelatch.system import System
+from lakelatch.system import System, process_name
 
 _TURN_MOST_S = 0.02  # between two looks whether it is our turn, which cost no call
 _CONFLICT = Backoff(first_s=0.001, longest_s=0.05, jitter=1.0)  # each refusal means that another client got through
@@ -102,7 +103,7 @@ class RecordBackend(SessionBackend):
     def take(self, session: str, request: str, name: str, wait: Wait) -> int | None:
         with self._guard:
             self._requests[request] = session, name
-        turn = Turn(self.store, self.system, name, self._paces)
+        turn = Turn(self.store, self.system, name, self._paces, process_name())
         with self._turn(name, request) as queue:
             try:
                 token = self._wait(session, request, name, wait, queue, turn)
@@ -161,14 +162,23 @@ class RecordBackend(SessionBackend):
     def holders(self, prefix: str) -> list[Holder]:
         table = prefix.partition("/=")[0] if "/=" in prefix else ""
         slots = slots_of_table(table) if table else self.store.names(LOCKS)
-        found = []
+        found, served = list[Holder](), dict[str, int]()
         for slot, record in self.store.get_all(slots).items():
             for name in field(record, "held", dict, slot):
                 entry = entry_of(record.value["held"], name)
                 live = self.sessions.look(entry.session) if entry and name.startswith(prefix) else None
                 if entry is not None and live is not None:
                     found.append(Holder(name, live.owner, entry.token, entry.since_ms))
-        return found
+                    served[name] = served_of(record, name) or 0
+        return self.with_waiters(found, served)
+
+    def with_waiters(self, found: list[Holder], served: Mapping[str, int]) -> list[Holder]:
+        """Holders with those who wait behind them, by the tickets served last."""
+        queues = self.store.get_all({queue_of(one.key) for one in found})
+        waiters = {one.key: waiters_of(queues.get(queue_of(one.key)), one.key, served.get(one.key, 0)) for one in found}
+        return [
+            replace(one, waiting=len(waiters[one.key]), waiters=tuple(waiters[one.key][:WAITERS_MOST])) for one in found
+        ]
 
     def find_holder(self, name: str) -> Held | None:
         slot = slot_of(name)
@@ -183,6 +193,9 @@ class RecordBackend(SessionBackend):
         if found is None and proposed:
             found = self.store.put(place, {"name": name, "id": proposed}, None).record
         return field(found, "id", str, place) if found is not None else ""
+
+    def time_ms(self) -> int | None:
+        return self.store.time_ms()
 
     def ask_to_give_up(self, held: Held, name: str) -> None:
         self.sessions.ask_to_release(held.session, held.request)

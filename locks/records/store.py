@@ -69,6 +69,10 @@ class RecordStore(ABC):
         """A register, as `Register.advance` has it, if the store has something better for it than a conditional put."""
         return None
 
+    def time_ms(self) -> int | None:
+        """The store's own wall clock; None if it does not tell."""
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Gives up connections."""

@@ -1,6 +1,7 @@
 """Tickets: in which order those who wait for a name are served, though nobody can wake them.
 
-Beside each slot is a record of its queue, `{"last": number, "waiting": [[number, name], ...]}`. Who finds a name held
+Beside each slot is a record of its queue, `{"last": number, "waiting": [[number, name], ...]}`, with the `owners` of
+tickets by number, for people. Who finds a name held
 puts a ticket there, which collides with others who come at that moment, and never with the holder. The slot says which
 ticket of a name was served last, which costs no put of its own. So a waiter knows by the slot alone how many are still
 before it: it asks often if there is none, and otherwise as late as it seems to be its turn.
@@ -18,6 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from lakelatch.errors import CorruptTable, LakelatchError
+from lakelatch.locks.contract import WAITERS_MOST
 from lakelatch.locks.records.slots import queue_of
 from lakelatch.locks.records.store import Put, Record, RecordStore
 from lakelatch.retry import Backoff, tries
@@ -31,6 +33,7 @@ _GONE_SHARE = 0.25  # of that, until it is looked whether those before have give
 _LAPSES_MOST = 4  # that a waiter waits for, however many seem to be before it
 _BELIEVED_S = 2.0  # for so long do those who are not next leave it to others to look whether a holder is alive
 _OVERTAKEN_MOST = 2  # then there are others who know no tickets
+_OWNER_MOST = 60  # characters
 _WAITING_MOST = 256  # tickets of a queue: what is dropped costs its owner the order, and keeps the record small
 _SERVED_MOST = 16  # names of a slot
 _JOIN = Backoff(first_s=0.001, longest_s=0.008, jitter=1.0)  # each refusal means that another one has joined
@@ -54,10 +57,11 @@ def by_ticket(entry: Mapping[str, Any]) -> bool:
 class Turn:
     """The turn of one who waits for a name, from its first look; `paces` is what this process knows of each name's."""
 
-    def __init__(self, store: RecordStore, system: System, name: str, paces: dict[str, float]) -> None:
+    def __init__(self, store: RecordStore, system: System, name: str, paces: dict[str, float], owner: str = "") -> None:
         self._store = store
         self._system = system
         self._name = name
+        self._owner = owner[:_OWNER_MOST]
         self._queue = queue_of(name)
         self._number: int | None = None
         self._before: list[int] = []  # tickets that are to be served before ours
@@ -135,7 +139,7 @@ class Turn:
         for _ in tries(self._system, _JOIN, most=_JOIN_TRIES):
             number = max([_last(record), self._served, *(number for number, _ in _tickets(record))]) + 1
             waiting = [each for each in _tickets(record) if each[1] != self._name or each[0] > self._served]
-            put = self._put(record, number, [*waiting, (number, self._name)])
+            put = self._put(record, number, [*waiting, (number, self._name)], self._owner)
             if put is None:
                 return
             if put.done:
@@ -224,9 +228,12 @@ class Turn:
         finally:
             self._request_s = max(self._request_s, (self._system.monotonic_ns() - begun_ns) / 1e9)
 
-    def _put(self, record: Record | None, last: int, tickets: list[tuple[int, str]]) -> Put | None:
+    def _put(self, record: Record | None, last: int, tickets: list[tuple[int, str]], owner: str = "") -> Put | None:
         """None if the record has become one that cannot be read."""
+        owners = {**_owners(record), **({f"{last}": owner} if owner else {})}
+        named = [f"{number}" for number, _ in tickets[-_WAITING_MOST:] if owners.get(f"{number}")][:WAITERS_MOST]
         value = {"last": last, "waiting": [list(each) for each in tickets[-_WAITING_MOST:]]}
+        value |= {"owners": {number: owners[number] for number in named}} if named else {}
         try:
             return self._store.put(self._queue, value, record.version if record else None)
         except CorruptTable:
@@ -237,6 +244,18 @@ class Turn:
 def _last(record: Record | None) -> int:
     last = record.value.get("last") if record is not None else None
     return last if type(last) is int else 0
+
+
+def waiters_of(record: Record | None, name: str, served: int) -> list[str]:
+    """The owners of those who wait for a name, in order, by their queue's record and the ticket served last."""
+    owners = _owners(record)
+    numbers = sorted(number for number, each in _tickets(record) if each == name and number > served)
+    return [str(owners.get(f"{number}", "unknown")) for number in numbers]
+
+
+def _owners(record: Record | None) -> dict[str, str]:
+    found = record.value.get("owners") if record is not None else None
+    return found if isinstance(found, dict) else {}
 
 
 def _tickets(record: Record | None) -> list[tuple[int, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakelatch.locks.contract import Holder
+from lakelatch.locks.contract import WAITERS_MOST, Holder
 from lakelatch.locks.redis import scripts
 from lakelatch.locks.redis.client import RedisClient
 from lakelatch.locks.session.backend import Held, SessionBackend, SessionGone, Wait
@@ -74,14 +74,15 @@ class RedisBackend(SessionBackend):
 
     def holders(self, prefix: str) -> list[Holder]:
         found = []
-        for name, held, session, waiting in self._client.run(scripts.HOLDERS, prefix, int("/=" in prefix[:-2])):
+        answer = self._client.run(scripts.HOLDERS, prefix, int("/=" in prefix[:-2]), WAITERS_MOST)
+        for name, held, session, waiting, waiters in answer:
             _, _, token, since_ms = held.decode().split(" ")
-            owner = session.decode().partition(" ")[2]
-            found.append(Holder(name.decode(), owner, int(token), int(since_ms), int(waiting)))
+            owner, *others = (about.decode().partition(" ")[2] for about in (session, *waiters))
+            found.append(Holder(name.decode(), owner, int(token), int(since_ms), int(waiting), tuple(others)))
         return found
 
     def find_holder(self, name: str) -> Held | None:
-        for _, held, about, _ in self._client.run(scripts.HOLDERS, name, 1):
+        for _, held, about, _, _ in self._client.run(scripts.HOLDERS, name, 1, 0):
             session, request, _, _ = held.decode().split(" ")
             return Held(session, request, int(about.decode().partition(" ")[0]) / 1000)
         return None

@@ -7,6 +7,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Hashable
 from contextlib import closing
+from dataclasses import replace
 from hashlib import sha256
 from urllib.parse import quote, unquote
 
@@ -82,7 +83,7 @@ class SessionLockProvider(LockProvider):
         for holder in self._session().backend.holders(f"{self._table}/="):
             key = self.key_of(holder.key)
             if key is not None and key.startswith(prefix):
-                found.append(Holder(key, holder.owner, holder.token, holder.since_ms, holder.waiting))
+                found.append(replace(holder, key=key))
         return sorted(found, key=lambda holder: holder.key)
 
     def ask(self) -> None:

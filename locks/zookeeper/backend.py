@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from lakelatch.errors import InvalidRequest, Unavailable
-from lakelatch.locks.contract import Holder
+from lakelatch.locks.contract import WAITERS_MOST, Holder
 from lakelatch.locks.session.backend import Held, SessionBackend, SessionGone, Wait
 from lakelatch.locks.zookeeper.client import (
     CONTAINER,
@@ -29,7 +29,7 @@ from lakelatch.locks.zookeeper.client import (
     session_name,
 )
 from lakelatch.locks.zookeeper.options import Target
-from lakelatch.locks.zookeeper.queue import Head, in_order, place_for, request_of
+from lakelatch.locks.zookeeper.queue import Head, in_order, owner_in, place_for, request_of
 from lakelatch.system import System
 
 _RACES_MOST = 20  # against the server's removal of empty folders, or others that write the same node
@@ -117,7 +117,10 @@ class ZookeeperBackend(SessionBackend):
         link = self._link()
         found = []
         for name, head in self._heads(link, self._names(link, prefix)).items():
-            found.append(Holder(name, head.owner, head.stat.czxid, head.stat.ctime, head.waiting))
+            nodes = head.behind[:WAITERS_MOST]
+            places = link.answers(link.ask.get_async, [f"{self._queue_of(name)}/{node}" for node in nodes])
+            waiters = tuple(owner_in(node, place[0]) for node, place in zip(nodes, places, strict=True) if place)
+            found.append(Holder(name, head.owner, head.stat.czxid, head.stat.ctime, len(head.behind), waiters))
         return found
 
     def find_holder(self, name: str) -> Held | None:
@@ -282,7 +285,7 @@ class ZookeeperBackend(SessionBackend):
             heads = link.answers(link.ask.get_async, [f"{self._queue_of(name)}/{queues[name][0]}" for name in left])
             for name, head in zip(left, heads, strict=True):
                 if head is not None:
-                    found[name] = Head(queues[name][0], head[0], head[1], len(queues[name]) - 1)
+                    found[name] = Head(queues[name][0], head[0], head[1], queues[name][1:])
             left = [name for name in left if name not in found]
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,17 +21,17 @@ def place_for(request: str) -> str:
 
 @dataclass(frozen=True)
 class Head:
-    """The first of a queue."""
+    """The first of a queue, and the nodes behind it."""
 
     node: str
     data: bytes
     stat: Any
-    waiting: int
+    behind: Sequence[str]
 
     @property
     def owner(self) -> str:
         """The process that made the node, for people."""
-        return str(self._about().get("owner") or self.data.decode(errors="replace")[:100] or "unknown")
+        return owner_in(self.node, self.data)
 
     @property
     def lease_s(self) -> float:
@@ -40,7 +40,16 @@ class Head:
         return float(lease_s) if isinstance(lease_s, int | float) else 0.0
 
     def _about(self) -> dict[str, Any]:
-        return (json_object(self.data) or {}) if _REQUEST.match(self.node) else {}
+        return _about(self.node, self.data)
+
+
+def owner_in(node: str, data: bytes) -> str:
+    """The process that made a node, for people."""
+    return str(_about(node, data).get("owner") or data.decode(errors="replace")[:100] or "unknown")
+
+
+def _about(node: str, data: bytes) -> dict[str, Any]:
+    return (json_object(data) or {}) if _REQUEST.match(node) else {}
 
 
 def in_order(children: Iterable[str]) -> list[str]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Generic, Protocol, TypeVar
 
 Lock = AbstractContextManager[Any]
@@ -229,6 +229,14 @@ class PerProcess(Generic[T]):
         self._values.append(self._make())
 
 
-def process_name() -> str:
-    """Host and process id, for people who look for a lock's holder."""
-    return f"{socket.gethostname()}:{os.getpid()}"
+@cache
+def own_version() -> str:
+    """The version of lakelatch in this process."""
+    from importlib.metadata import version  # which takes a while, and is rarely needed before a write
+
+    return version("lakelatch")
+
+
+def process_name(process: int | None = None) -> str:
+    """Host and process id, of this process or of another one here, for people who look for a lock's holder."""
+    return f"{socket.gethostname()}:{os.getpid() if process is None else process}"

@@ -17,6 +17,7 @@ from lakelatch.errors import InvalidRequest, LakelatchError, LeaseLost, LockTime
 from lakelatch.locks.contract import TABLE_KEY, Holder, LockProvider, file_group_key
 from lakelatch.locks.lease import Lease
 from lakelatch.locks.options import WAIT_TIME
+from lakelatch.system import process_name
 from lakelatch.testing.conformance import in_processes
 from lakelatch.testing.conformance.in_processes import Child, in_fork, run_together
 
@@ -41,11 +42,13 @@ class LockProviderConformance:
     """Each test opens its own table below pytest's `tmp_path`, whose URI also serves as a name where nothing is stored.
 
     Say `across_processes = False` if other processes do not see the locks, and `first_come_first_served = True` if
-    waiting threads are served in the order in which they came.
+    waiting threads are served in the order in which they came; then also `names_waiters = True` if `Holder.waiters`
+    names them.
     """
 
     across_processes: ClassVar[bool] = True
     first_come_first_served: ClassVar[bool] = False
+    names_waiters: ClassVar[bool] = False
 
     def make_provider(self, table_uri: str) -> LockProvider:
         """A new provider of this table; all that are made for one URI share their locks."""
@@ -160,6 +163,8 @@ class LockProviderConformance:
             for number in range(6):
                 waiters.append(start(partial(wait, number)))
                 until(lambda: first.holders()[0].waiting == len(waiters))
+            named = first.holders()[0].waiters
+            assert named == (process_name(),) * 6 or (named == () and not self.names_waiters), named
             lease.release()
             assert all(waiter.result(SOON_S) for waiter in waiters)
             assert served == list(range(6))

@@ -9,6 +9,7 @@ from lakelatch.testing.conformance.lock_provider import LockProviderConformance
 class TestInProcess(LockProviderConformance):
     across_processes = False
     first_come_first_served = True
+    names_waiters = True
 
     def make_provider(self, table_uri: str) -> LockProvider:
         return InProcessLockProvider(LockScope(table_uri, {}))
@@ -17,6 +18,7 @@ class TestInProcess(LockProviderConformance):
 class TestInProcessWithLeaseTime(LockProviderConformance):
     across_processes = False
     first_come_first_served = True
+    names_waiters = True
 
     def make_provider(self, table_uri: str) -> LockProvider:
         return InProcessLockProvider(LockScope(table_uri, {IN_PROCESS_LEASE: "5"}))

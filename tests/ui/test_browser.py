@@ -188,3 +188,52 @@ def test_keys_themes_and_a_phone(storage: LocalStorage, page: Page) -> None:
     assert page.evaluate("document.getElementById('scroll').clientWidth") > 340
     unnamed = page.evaluate("[...document.querySelectorAll('button')].filter((one) => !one.textContent.trim()).length")
     assert unnamed == 0
+
+
+#: Instants of one lane, some of which overlap all that follow, or are open; what is in view, by both ways.
+IN_VIEW = """() => {
+  const store = new lakelatch.store.constructor();
+  const at = (second) => `202601010000${String(second).padStart(2, "0")}000`;
+  const entry = ([start, end]) => ({
+    key: `${start}-${end}`, requested: at(start), completion: end ? at(end) : null, action: "commit",
+    state: end ? "completed" : "inflight", writer: "w",
+  });
+  const entries = [[1, 2], [3, 40], [4, 5], [10, 11], [20, 21], [30, null], [50, 51]].map(entry);
+  store.apply({ now_ms: Date.now(), reset: true, gone: [], entries, parts: {} });
+  const zero = Date.UTC(2026, 0, 1);
+  const views = [[0, 60], [6, 9], [5, 20], [41, 49], [52, 59], [2, 2]];
+  const seen = ([from, to]) => store.between(zero + from * 1000, zero + to * 1000, store.now());
+  return views.map((view) => seen(view).map((one) => one.key).join(" "));
+}"""
+
+
+def test_what_is_in_view_is_found_among_what_is_shown(page: Page) -> None:
+    everything = "1-2 3-40 4-5 10-11 20-21 30-null 50-51"
+    during = ["3-40", "3-40 4-5 10-11 20-21", "30-null", "30-null", "1-2"]
+    assert page.evaluate(IN_VIEW) == [everything, *during]
+    page.evaluate(MANY)
+    bars = page.evaluate("lakelatch.chart.drawn.length")
+    assert 0 < bars < 1000 and page.evaluate("lakelatch.chart.lanes.size") == 1
+    assert all(-15_000 < away < 15_000 for away in page.evaluate(AWAY))
+
+
+#: 5,000 instants of one writer, a second each, all of them in view.
+MANY = """() => {
+  const { chart, store } = lakelatch;
+  const text = (ms) => new Date(ms).toISOString().replace(/[^0-9]/g, "").slice(0, 17);
+  const zero = Date.now() - 5000000;
+  const entries = Array.from({ length: 5000 }, (_, number) => ({
+    key: String(number), requested: text(zero + number * 1000), completion: text(zero + number * 1000 + 500),
+    action: "commit", state: "completed", writer: "w",
+  }));
+  store.apply({ now_ms: Date.now(), reset: true, gone: [], entries, parts: {} });
+  chart.fit();
+  chart.draw();
+}"""
+
+#: How far the instants that are found at the bars are from those, in milliseconds.
+AWAY = """() => {
+  const { chart } = lakelatch;
+  const time = (x) => chart.start + ((x - chart.left) / (chart.width - chart.left)) * chart.span;
+  return chart.drawn.map(([, left, top]) => chart.at(left + 1, top + 1).start - time(left + 1));
+}"""

@@ -6,24 +6,28 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import pytest
 from bare_table import add_file, bare_table, commit, expire, manager_of, write
 from live_table import LiveTable
 
+from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.cancellation import CANCELLABLE
 from lakelatch.engine.run.executor import HERE, Executor, Task
 from lakelatch.errors import InvalidRequest, Unavailable, WriteConflict
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
-from lakelatch.locks.contract import TABLE_KEY
+from lakelatch.locks.contract import TABLE_KEY, LockScope
+from lakelatch.locks.open import open_lock_provider
+from lakelatch.locks.options import FILESYSTEM_PATH, PROVIDER
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.storage.memory import MemoryStorage
-from lakelatch.system import REAL_SYSTEM
+from lakelatch.system import REAL_SYSTEM, process_name
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.plan import UNAVAILABLE, FaultPlan
 from lakelatch.testing.faults.storage import FaultyStorage
@@ -192,6 +196,29 @@ def test_no_secret_is_told(storage: LocalStorage) -> None:
     everything = json.dumps([page.parts, page.entries, page.watch.summary, details_of(storage, transaction.instant)])
     assert "hunter2" not in everything and "checkpoint.token" in everything
     page.watch.close()
+
+
+def test_locks_are_told_with_who_waits_and_whose_they_are(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path / "trips"))
+    locks = {PROVIDER: "filesystem", FILESYSTEM_PATH: str(tmp_path / "locks")}
+    options = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.bucket.index.num.buckets": 1, **locks}
+    ArrowTable(storage.root, options).upsert(pa.table({"id": ["a"]}))
+    page = told(storage, **locks).poll()
+    assert (page.parts["locks"]["others"], page.parts["locks"]["problem"], page.parts["locks"]["held"]) == ("", "", [])
+    elsewhere = told(storage, **{**locks, FILESYSTEM_PATH: str(tmp_path / "others")}).poll()
+    assert elsewhere.parts["locks"]["others"].startswith("filesystem #")
+    with closing(open_lock_provider(LockScope(storage.uri, locks))) as provider:
+        lease = provider.acquire(TABLE_KEY, 5)
+        waiter = threading.Thread(target=lambda: provider.acquire(TABLE_KEY, 60).release(), daemon=True)
+        waiter.start()
+        while not provider.holders()[0].waiting:
+            REAL_SYSTEM.sleep(0.01)
+        (held,) = page.poll().parts["locks"]["held"]
+        assert (held["owner"], held["waiting"], held["waiters"]) == (lease.owner, 1, [process_name()])
+        lease.release()
+        waiter.join()
+    for one in (page, elsewhere):
+        one.watch.close()
 
 
 def test_changes_of_long_ago_are_told_as_a_whole() -> None:

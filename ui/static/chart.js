@@ -4,6 +4,7 @@ import { bytesText, spanText, ticks, timeText } from "./format.js";
 import { stateText } from "./store.js";
 
 const ROW = 16, GAP = 3, PAD = 7, AXIS = 22, ARROWS_MOST = 300;
+const OUTCOMES = ["done", "lost", "open", "gone", "off"];
 const SPAN_LEAST = 5, SPAN_MOST = 40 * 365 * 864e5;
 
 export class Chart {
@@ -78,7 +79,7 @@ export class Chart {
     const { context, store, colours } = this;
     const now = store.now();
     const end = this.start + this.span;
-    const seen = store.shown.filter((one) => one.start <= end && (one.end ?? now) >= this.start);
+    const seen = store.between(this.start, end, now);
     this.place(seen);
     context.fillStyle = colours.paper;
     context.fillRect(0, 0, this.width, this.height);
@@ -88,8 +89,9 @@ export class Chart {
     context.clip();
     this.drawGrid();
     this.drawn = [];
-    this.pixels = new Map();
+    for (const lane of this.lanes.keys()) lane.runs = [];
     for (const one of seen) this.drawEntry(one, now);
+    for (const lane of this.lanes.keys()) lane.runs.forEach((run) => this.drawBar(run.one, run.from, run.y, run.to - run.from));
     this.drawArrows(seen, now);
     this.drawNow(now);
     this.drawLanes();
@@ -144,11 +146,7 @@ export class Chart {
     const to = Math.min(this.x(one.end ?? now), this.width + 4);
     const wide = Math.max(to - from, 2);
     const selected = one.key === this.selected;
-    if (wide <= 2 && !selected) {
-      const pixel = `${one.laneOf.index}.${one.row}.${one.outcome}`;
-      if (this.pixels.get(pixel) === Math.floor(from)) return;
-      this.pixels.set(pixel, Math.floor(from));
-    }
+    if (wide <= 2 && !selected) return this.drawNarrow(one, from, y);
     this.drawn.push([one, from, y, wide]);
     this.drawBar(one, from, y, wide);
     if (one.outcome === "open") this.drawBeats(one, y, now);
@@ -158,6 +156,22 @@ export class Chart {
       this.context.lineWidth = 2;
       this.context.strokeRect(from - 2, y - 2, wide + 4, ROW + 4);
     }
+    return undefined;
+  }
+
+  // Narrow bars of one outcome that touch are one bar; of those that share a pixel one can be pointed at.
+  drawNarrow(one, from, y) {
+    const { runs } = one.laneOf;
+    const place = one.row * OUTCOMES.length + OUTCOMES.indexOf(one.outcome);
+    const run = runs[place];
+    if (!run || Math.floor(from) !== run.pixel) this.drawn.push([one, from, y, 2]);
+    if (run && from <= run.to + 0.5 && run.one.archived === one.archived) {
+      run.to = Math.max(run.to, from + 2);
+      run.pixel = Math.floor(from);
+      return;
+    }
+    if (run) this.drawBar(run.one, run.from, run.y, run.to - run.from);
+    runs[place] = { one, from, to: from + 2, y, pixel: Math.floor(from) };
   }
 
   colourOf(one) {
@@ -354,9 +368,14 @@ export class Chart {
     canvas.addEventListener("dblclick", (event) => this.zoom(0.4, event.offsetX));
   }
 
+  // The bar at a point, or the nearest one of its row.
   at(x, y) {
-    const near = ([, left, top, wide]) => x >= left - 3 && x <= left + wide + 3 && y >= top && y <= top + ROW;
-    return this.drawn.findLast(near)?.[0];
+    let [found, least] = [undefined, 3];
+    for (const [one, left, top, wide] of this.drawn) {
+      const away = y < top || y > top + ROW ? Infinity : Math.max(left - x, x - left - wide, 0);
+      if (away <= least) [found, least] = [one, away];
+    }
+    return found;
   }
 
   down(event) {

@@ -43,8 +43,7 @@ export class Panels {
   locks(part) {
     const said = Object.entries(part.options ?? {}).map(([key, value]) => `${key}=${value}`).join(" ");
     const found = [make("p", { class: "small" }, said || "not asked yet")];
-    const others = part.domain_of_table && part.domain && part.domain_of_table !== part.domain;
-    if (others) found.push(warn(`the table's writers use other locks: ${part.domain_of_table}`));
+    if (part.others) found.push(warn(`the table's writers use other locks: ${part.others}`));
     if (part.problem) return [...found, warn(part.problem)];
     if (!part.held?.length) return [...found, make("p", {}, "no lock is held")];
     const rows = part.held.map((one) => [
@@ -52,7 +51,7 @@ export class Panels {
       [one.owner, "text"],
       [one.token, "number"],
       [this.since(one.since_ms), "number"],
-      [one.waiting === null ? "" : String(one.waiting), "number"],
+      [waitersText(one), "text"],
       this.button("break", one.key, `Break the lock ${one.key} of ${one.owner}? Its holder is told, and must not believe that it holds it any more.`),
     ]);
     return [...found, tableOf("Locks that are held", ["lock", "holder", "token", "for", "waiting", ""], rows)];
@@ -63,7 +62,7 @@ export class Panels {
     const texts = { alive: "alive", watched: "watched", silent: "silent" };
     const rows = part.map((one) => [
       this.instant(one.instant),
-      [one.writer || "another kind of writer", "text"],
+      [make("span", one.version ? { title: `lakelatch ${one.version}` } : {}, one.writer || "another kind of writer"), "text"],
       [make("span", { title: `without a beat for ${spanText(one.expiry_ms)} it counts as dead` }, texts[one.state]), `state-${one.state}`],
       [one.proof === "lease" ? "by lease" : this.since(one.seen_ms), "number"],
     ]);
@@ -115,6 +114,13 @@ export class Panels {
   news(losses) {
     return losses.map((one) => `${one.writer} (${one.instant}) lost to ${one.winner_writer || one.winner}: ${spanText(one.time_lost_s * 1000)} of work`).join(". ");
   }
+}
+
+// Who waits by name, or how many; "not told" where the lock service does not know.
+function waitersText(one) {
+  if (one.waiting === null) return "not told";
+  const more = one.waiting - one.waiters.length;
+  return one.waiters.length ? `${one.waiters.join(", ")}${more > 0 ? ` and ${more} more` : ""}` : one.waiting ? String(one.waiting) : "";
 }
 
 function warn(text) {

@@ -20,6 +20,7 @@ export class Store {
     this.keepsArchived = false;
     this.lanes = [];
     this.shown = [];
+    this.ends = [];
   }
 
   now() {
@@ -65,7 +66,7 @@ export class Store {
     const { text, outcome, kind } = this.filter;
     if (outcome && one.outcome !== outcome) return false;
     if (kind && one.kind !== kind) return false;
-    return !text || one.words.includes(text.toLowerCase());
+    return !text || wordsOf(one).includes(text.toLowerCase());
   }
 
   // Lanes in the order in which they first appear, those of services last; in each, rows for what overlaps.
@@ -83,6 +84,15 @@ export class Store {
     }
     this.lanes = [...lanes.values()].sort((a, b) => (a.kind === "service") - (b.kind === "service"));
     this.lanes.forEach((lane, index) => (lane.index = index));
+    let last = -Infinity;
+    this.ends = this.shown.map((one) => (last = Math.max(last, one.end ?? Infinity)));
+  }
+
+  // What is shown and overlaps a time: the starts are in order, and so is the last end of all that have started.
+  between(start, end, now) {
+    const from = firstIndex(this.ends, (one) => one >= start);
+    const until = firstIndex(this.shown, (one) => one.start > end);
+    return this.shown.slice(from, until).filter((one) => (one.end ?? now) >= start);
   }
 
   extent() {
@@ -108,10 +118,24 @@ function prepared(raw) {
   const end = ended ? Math.max(toMs(ended), start) : outcome === "off" ? start : null;
   const lane = kind === "service" ? (raw.service || raw.action) : (raw.writer || "writers not known yet");
   const label = raw.operation || raw.service || raw.action;
-  const words = [raw.requested, raw.completion, raw.writer, raw.operation, raw.action, raw.service, raw.state, lane]
-    .join(" ")
-    .toLowerCase();
-  return { rows: 0, files: 0, size_bytes: 0, writer: "", ...raw, kind, outcome, start, end, lane, label, words };
+  return { rows: 0, files: 0, size_bytes: 0, writer: "", ...raw, kind, outcome, start, end, lane, label };
+}
+
+// What a search looks through, made when somebody searches.
+function wordsOf(one) {
+  const said = [one.requested, one.completion, one.writer, one.operation, one.action, one.service, one.state, one.lane];
+  return (one.words ??= said.join(" ").toLowerCase());
+}
+
+// The first place at which something holds that holds from there on.
+function firstIndex(values, holds) {
+  let [from, until] = [0, values.length];
+  while (from < until) {
+    const half = (from + until) >> 1;
+    if (holds(values[half])) until = half;
+    else from = half + 1;
+  }
+  return from;
 }
 
 function freeRow(ends, start) {

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,13 +19,13 @@ from lakelatch.engine.calls import schedule_compaction
 from lakelatch.engine.doctor.examination import CHECKS, Examination, examine, examine_storage
 from lakelatch.engine.doctor.finding import NOT_CHECKED, Finding, Limits
 from lakelatch.errors import InvalidRequest, Unavailable
-from lakelatch.heartbeat.contract import HeartbeatSettings, heartbeat_path
+from lakelatch.heartbeat.contract import Beat, HeartbeatSettings, heartbeat_path
 from lakelatch.locks.contract import TABLE_KEY, LockScope
 from lakelatch.locks.open import open_lock_provider
 from lakelatch.locks.options import FILESYSTEM_PATH, PREFIX, PROVIDER
 from lakelatch.storage import LocalStorage, MemoryStorage
 from lakelatch.storage.conditional_puts import CHECKS_FOLDER
-from lakelatch.system import REAL_SYSTEM, RealSystem
+from lakelatch.system import REAL_SYSTEM, RealSystem, own_version, process_name
 from lakelatch.testing.servers import Server, open_server
 from lakelatch.testing.servers.reach import lock_options
 from lakelatch.timegen.instant_time import to_instant
@@ -33,6 +34,7 @@ from lakelatch.timeline.log.events import LOG_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.properties_update import update_properties
 from lakelatch.timeline.recorded_options import LOG_VERSION
+from lakelatch.timeline.table_config import load_table_config
 
 PLAIN = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.bucket.index.num.buckets": 4}
 IN_PROCESS = {PROVIDER: "in_process"}
@@ -42,6 +44,12 @@ URL = PREFIX + "redis.url"
 @pytest.fixture(scope="module")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with closing(open_server("redis", tmp_path_factory.mktemp("redis"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with closing(open_server("zookeeper", tmp_path_factory.mktemp("zookeeper"))) as server:
         yield server
 
 
@@ -146,7 +154,8 @@ def test_who_waits_for_the_lock_of_a_table_is_counted(tmp_path: Path, redis: Ser
             thread.start()
         while sum(one.waiting or 0 for one in provider.holders(TABLE_KEY)) < 3:
             REAL_SYSTEM.sleep(0.01)
-        assert lease.owner in at(path)["crowded-lock"].fact
+        fact = at(path)["crowded-lock"].fact
+        assert lease.owner in fact and fact.endswith(f": {', '.join([process_name()] * 3)}")
         lease.release()
         for thread in threads:
             thread.join()
@@ -209,6 +218,17 @@ def test_writers_that_died_are_late_or_beat_differently(path: str) -> None:
         one.abort()
 
 
+def test_live_writers_of_another_version(path: str) -> None:
+    begun = manager_of(LocalStorage(path), writer="the old one").begin()
+    assert at(path) == {}
+    file = Path(path, heartbeat_path(begun.instant))
+    beat = Beat.from_bytes(file.read_bytes())
+    assert beat is not None and beat.version == own_version()
+    file.write_bytes(replace(beat, version="0.9").to_bytes(1))
+    assert "0.9" in at(path)["versions-differ"].fact and "the old one" in at(path)["versions-differ"].fact
+    begun.abort()
+
+
 def test_a_heartbeat_that_ends_before_the_lease(tmp_path: Path, redis: Server) -> None:
     path = str(tmp_path / "table")
     upsert(path, "a", **lock_options(redis, lease_s=5))
@@ -225,6 +245,26 @@ def test_writes_of_another_engine_between_ours(path: str) -> None:
     later = to_instant(REAL_SYSTEM.realtime_ms() + 1)
     storage.put(completed(instant, "deltacommit", later).path, CommitMetadata((), "UPSERT", {}).to_avro())
     assert instant in at(path)["other-engines"].fact
+
+
+def test_a_lock_key_that_java_writers_may_not_have(path: str, zookeeper: Server) -> None:
+    storage, instant = LocalStorage(path), to_instant(REAL_SYSTEM.realtime_ms())
+    later = to_instant(REAL_SYSTEM.realtime_ms() + 1)
+    for one in (requested(instant, "deltacommit"), inflight(instant, "deltacommit")):
+        storage.put(one.path, b"")
+    storage.put(completed(instant, "deltacommit", later).path, CommitMetadata((), "UPSERT", {}).to_avro())
+    hudi = {
+        PROVIDER: "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",
+        PREFIX + "zookeeper.url": f"{zookeeper.host}:{zookeeper.port}",
+        PREFIX + "zookeeper.base_path": "/doctor",
+    }
+    key = PREFIX + "zookeeper.lock_key"
+    name = load_table_config(storage).name
+    checks = [check for check in CHECKS if check[0] == "writes of other engines"]
+    findings = [
+        found(examine_storage(storage, {**hudi, key: given}, checks=checks)) for given in (name, f"{name}-nightly")
+    ]
+    assert findings[0] == {} and f"{key}={name}-nightly" in findings[1]["java-lock-key"].fact
 
 
 def test_properties_with_which_nothing_is_written(path: str) -> None:

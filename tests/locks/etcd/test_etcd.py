@@ -11,6 +11,7 @@ from lakelatch.testing.servers.reach import lock_options
 
 class TestEtcd(LockProviderConformance):
     first_come_first_served = True
+    names_waiters = True
 
     @pytest.fixture(autouse=True)
     def _server(self, etcd_server: Server) -> None:

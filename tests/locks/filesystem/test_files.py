@@ -17,6 +17,7 @@ from lakelatch.locks.filesystem import provider as filesystem
 from lakelatch.locks.filesystem.provider import DEFAULT_FOLDER, FilesystemLockProvider
 from lakelatch.locks.options import FILESYSTEM_PATH
 from lakelatch.storage.kernel_locks import kernel_locks
+from lakelatch.system import process_name
 from lakelatch.testing.conformance import in_processes
 from lakelatch.testing.conformance.in_processes import Child, in_fork
 from lakelatch.testing.conformance.lock_provider import SOON_S, assert_raises, pause, until, waiting_for
@@ -295,7 +296,7 @@ def test_who_was_noted_by_an_earlier_version_is_shown(tmp_path: Path) -> None:
         [holder] = provider.holders()
         assert json.loads(lock_file.read_bytes())["held"] is True
         lock_file.write_text(json.dumps({"owner": "host:1", "token": 7, "since_ms": holder.since_ms}))
-        assert provider.holders() == [Holder(TABLE_KEY, "host:1", 7, holder.since_ms)]
+        assert provider.holders() == [Holder(TABLE_KEY, "host:1", 7, holder.since_ms, waiting=0)]
     assert provider.holders() == []
 
 
@@ -343,3 +344,15 @@ def test_breaking_while_others_take_and_release_never_lets_two_in(tmp_path: Path
 
 def time_passes() -> None:
     threading.Event().wait(0.002)
+
+
+def test_processes_that_wait_are_named(tmp_path: Path) -> None:
+    provider, other = open_provider(tmp_path), open_provider(tmp_path)
+    with waiting_for() as start:
+        lease = provider.acquire(TABLE_KEY, 0)
+        waiter = start(lambda: other.acquire(TABLE_KEY, SOON_S))
+        until(lambda: provider.holders()[0].waiting == 1)
+        assert provider.holders()[0].waiters == (process_name(),)
+        lease.release()
+        until(lambda: [one.waiting for one in provider.holders()] == [0])
+        assert waiter.result(SOON_S).release()

@@ -26,7 +26,7 @@ class Waiter:
 
     def __init__(self, client: RecordClient, request: str) -> None:
         self.client, self.request = client, request
-        self.turn = Turn(client.wire, client.system, NAME, {})
+        self.turn = Turn(client.wire, client.system, NAME, {}, f"host:{request}")
 
     def look(self) -> int | None:
         token = self.client.service.try_once(self.client.session, self.request, NAME, self.turn)
@@ -49,6 +49,11 @@ def serve(waiter: Waiter) -> int:
     return token
 
 
+def shown_waiters(client: RecordClient) -> tuple[int | None, tuple[str, ...]]:
+    (holder,) = client.service.holders(NAME)
+    return holder.waiting, holder.waiters
+
+
 def queued(store: MemoryRecordStore) -> list[Any]:
     record = store.get(queue_of(NAME))
     return list(record.value["waiting"]) if record is not None else []
@@ -69,6 +74,21 @@ def test_who_waits_is_served_in_the_order_of_tickets(store: MemoryRecordStore, s
         assert [other.look() for other in after] == [None] * len(after)
         assert waiter.client.give_back(waiter.request)
     assert tokens == sorted(set(tokens)) and tokens[0] > 0
+
+
+def test_who_waits_is_shown_by_name(store: MemoryRecordStore, system: ManualSystem) -> None:
+    holder = RecordClient(store, system)
+    assert holder.take("r") is not None and shown_waiters(holder) == (0, ())
+    first, second, third = waiters(store, system, 3)
+    assert shown_waiters(holder) == (3, ("host:w0", "host:w1", "host:w2"))
+    second.turn.leave()
+    assert shown_waiters(holder) == (2, ("host:w0", "host:w2"))
+    assert holder.give_back("r") and first.look() is not None
+    assert shown_waiters(holder) == (1, ("host:w2",))
+    record = store.get(queue_of(NAME))
+    assert record is not None  # an earlier version writes no owners
+    store.put(queue_of(NAME), {name: each for name, each in record.value.items() if name != "owners"}, record.version)
+    assert shown_waiters(holder) == (1, ("unknown",)) and third.look() is None
 
 
 def test_a_newcomer_does_not_overtake_once_there_is_an_order(store: MemoryRecordStore, system: ManualSystem) -> None:

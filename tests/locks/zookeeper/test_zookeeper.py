@@ -12,6 +12,7 @@ from lakelatch.testing.servers import Server
 
 class TestZookeeper(LockProviderConformance):
     first_come_first_served = True
+    names_waiters = True
     provider: ClassVar[type[ZookeeperLockProvider]] = ZookeeperLockProvider
 
     @pytest.fixture(autouse=True)
