@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from actors import ACCOUNTS, Actor
 from course import Outcome, Setting, Told
+from histories import observed_of, orders_of
 from run import Job, Run
 from seams import LOCKS, STORAGE, Place
 from statement_checks import (
@@ -32,6 +33,7 @@ from lakelatch.timeline.recorded_options import LATEST_LOG_VERSION
 from lakelatch.timeline.table_config import PROPERTIES_PATH
 from lakelatch.torture.check.checker import OF_CALLERS, OF_READERS, OF_TABLE, find_problems
 from lakelatch.torture.check.evidence import Evidence
+from lakelatch.torture.check.isolation import isolation_holds
 from lakelatch.torture.check.table import nothing_is_left_behind, nothing_is_pending
 from lakelatch.torture.check.table_files import TableFiles
 from lakelatch.torture.history.reading import History
@@ -112,6 +114,8 @@ class SeveralRun(Run):
         yield from moments_are_of_one_order(self.ledger.seen)
         yield from moments_hold_whole_moves(self.ledger)
         yield from money_is_kept(commits)
+        named = {place.uri: table for place, table in zip(self.places, commits, strict=True)}
+        yield from isolation_holds(observed_of(named, self.ledger), orders_of(named))
         for place in self.places:
             try:
                 CommitLog(place.memory, self.places[0].memory._system).decided_tail()
