@@ -16,7 +16,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.torture.settings import PROVIDERS, ROLES, TortureSettings
 
 _STOPPED = 130  # what shells say of a command that was interrupted
-_AS_BEGUN = ("seed", "round_s", "lease_s", "pace_s", "store", *ROLES.values())
+_AS_BEGUN = ("seed", "round_s", "lease_s", "pace_s", "store", "tables", *ROLES.values())
 
 
 def add_parsers(commands: Commands) -> None:
@@ -41,6 +41,8 @@ def add_parsers(commands: Commands) -> None:
     torture.add_argument(
         "--pace-s", type=float, default=known.pace_s, help=f"mean time between two faults (default: {known.pace_s:g})"
     )
+    several = f"transactions over so many tables as well (default: {known.tables})"
+    torture.add_argument("--tables", type=int, default=known.tables, help=several)
     torture.add_argument("--store", default=known.store, metavar="NAME", help="s3: tables in an object store")
     for name in ROLES.values():
         default = getattr(known, name)

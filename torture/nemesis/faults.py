@@ -20,9 +20,9 @@ from lakelatch.testing.servers import Server
 from lakelatch.torture.nemesis.nemesis import SERVICE_ROLES, Nemesis, Running
 from lakelatch.torture.settings import LYING
 
-_WRITERS = ("transfer", "append", "compact")
+_WRITERS = ("transfer", "append", "compact", "move")
 _ALL_WHO_PUT = (*_WRITERS, *SERVICE_ROLES)
-_WITH_STORAGE = (*_ALL_WHO_PUT, "tail", "snapshot")  # a job of Spark opens its own
+_WITH_STORAGE = (*_ALL_WHO_PUT, "tail", "snapshot", "cut")  # a job of Spark opens its own
 _CLOCK_STEPS_MS = (-3_600_000, -60_000, -1500, 800, 30_000, 3_600_000)
 _BALLAST = "ballast"
 
@@ -70,6 +70,8 @@ def applies(kind: str, nemesis: Nemesis) -> bool:
         return nemesis.place.provider != LYING
     if kind in ONLY_ON:
         return nemesis.place.provider == ONLY_ON[kind]
+    if kind == "table_hangs":
+        return nemesis.place.tables > 1
     return nemesis.on_memory_disk if kind == "disk_full" else True
 
 
@@ -162,6 +164,24 @@ for _kind in _STORAGE_FAULTS:
 
 
 @fault
+def table_hangs(nemesis: Nemesis) -> None:
+    """The storage of one table answers nobody, at times for many leases; those of the others do."""
+    table = nemesis.draw.randrange(nemesis.place.tables)
+    if nemesis.hanging:
+        return
+
+    def turn(hangs: bool) -> None:
+        (nemesis.hanging.add if hangs else nemesis.hanging.discard)(table)
+        for running in nemesis.clients.values():
+            running.tell("storage", values={"hangs": hangs}, table=table)
+
+    turn(True)
+    nemesis.begin(
+        "table_hangs", f"table-{table}", partial(turn, False), nemesis.place.lease_s * 0.5 * 60 ** nemesis.draw.random()
+    )
+
+
+@fault
 def disk_full(nemesis: Nemesis) -> None:
     """The table's disk is full; writes in progress end in the middle."""
     if nemesis.busy("disk"):
@@ -235,7 +255,7 @@ def lease_taken_away(nemesis: Nemesis) -> None:
     """The table's lease is broken, and others get it while the holder goes on."""
 
     def take() -> None:  # which waits for the holder to give way
-        if nemesis.locks.take_away(nemesis.place):
+        if nemesis.locks.take_away(nemesis.draw.choice(nemesis.place.all_tables)):
             nemesis.begin("lease_taken_away", "server", lambda: None, 0)
 
     nemesis.threads.append(REAL_SYSTEM.start_thread(take, "break"))

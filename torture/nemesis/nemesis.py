@@ -22,7 +22,7 @@ from lakelatch.system import REAL_SYSTEM, Thread
 from lakelatch.torture.history.recorder import Recorder
 from lakelatch.torture.nemesis.lock_server import LockServer
 from lakelatch.torture.nemesis.store_ways import TableStore
-from lakelatch.torture.settings import ROLES, Place, TortureSettings
+from lakelatch.torture.settings import OF_SEVERAL, ROLES, Place, TortureSettings
 from lakelatch.torture.traffic.clients import Name, be_client
 
 _SECOND_NS = 1_000_000_000
@@ -46,7 +46,9 @@ STEPS_OF = {
     "compact": _steps("compact", *_COMMITTING),
     "serve": _steps("cluster", "clean", "archive", "cancel", "execute", "compact"),
     "cancel": _steps("cancel"),
+    "move": _steps("several", "begin", "mark", "data", "close", "commit", "log", "rollback"),
 }
+_VISITS = 3  # of a step that each part of a transaction over several tables comes to
 #: The clients that keep the table; their faults are kinds of their own.
 SERVICE_ROLES = ("serve", "cancel")
 
@@ -118,6 +120,7 @@ class Nemesis:
     on_memory_disk: bool = False
     store: TableStore | None = None  # that the table lies in
     problems: list[str] = field(default_factory=list)
+    hanging: set[int] = field(default_factory=set)  # tables whose storage does not answer anybody
     threads: list[Thread] = field(default_factory=list)  # of faults that take a while to come about
     _number: int = 0
     _later: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
@@ -138,12 +141,16 @@ class Nemesis:
         process = self._processes.Process(target=be_client, args=(name, place, options, theirs), daemon=True)
         process.start()
         theirs.close()
-        self.clients[name.client] = Running(name, process, ours)
+        self.clients[name.client] = running = Running(name, process, ours)
+        for table in self.hanging:
+            running.tell("storage", values={"hangs": True}, table=table)
 
     def start_all(self) -> None:
         """Begins every client that the settings ask for."""
         for role, option in ROLES.items():
             for number in range(getattr(self.settings, option)):
+                if role in OF_SEVERAL and self.settings.tables == 1:
+                    continue
                 self.start(Name(role, number + 1))
 
     def revive(self, running: Running, lease_s: float | None = None) -> None:
@@ -304,7 +311,8 @@ class Nemesis:
     def arm(self, running: Running, action: str, harmed: str) -> None:
         """Sets a failpoint in a client, and removes it if the client does not reach it soon."""
         running.harmed = harmed
-        running.tell("failpoint", text=f"{self._next_step(running, action)}={action}@1")
+        visit = self.draw.randint(1, _VISITS) if running.name.role in OF_SEVERAL else 1
+        running.tell("failpoint", text=f"{self._next_step(running, action)}={action}@{visit}")
 
         def disarm() -> None:
             if running.harmed == harmed and not running.stopped():
