@@ -99,7 +99,7 @@ def test_what_overlaps_may_come_in_either_order() -> None:
 
 def test_a_long_history_in_order_is_right_and_one_read_out_of_order_is_found() -> None:
     """Without recursion, and in a moment."""
-    count = 20_000
+    count = 3000
     versions = tuple(f"x{number}" for number in range(count))
     history = [
         Observed(f"t{number}", {X: versions[number - 1] if number else ""}, {X: (version,)}, number % 2 == 0)

@@ -17,11 +17,11 @@ from typing import TypeAlias
 from lakelatch.errors import Unavailable
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.servers import Server
-from lakelatch.torture.nemesis.nemesis import SERVICE_ROLES, Nemesis, Running
+from lakelatch.torture.nemesis.nemesis import OWN_ROWS, Nemesis, Running
 from lakelatch.torture.settings import LYING
 
-_WRITERS = ("transfer", "append", "compact", "move")
-_ALL_WHO_PUT = (*_WRITERS, *SERVICE_ROLES)
+_WRITERS = ("transfer", "append", "compact")
+_ALL_WHO_PUT = (*_WRITERS, *OWN_ROWS)
 _WITH_STORAGE = (*_ALL_WHO_PUT, "tail", "snapshot", "cut")  # a job of Spark opens its own
 _CLOCK_STEPS_MS = (-3_600_000, -60_000, -1500, 800, 30_000, 3_600_000)
 _BALLAST = "ballast"
@@ -70,7 +70,7 @@ def applies(kind: str, nemesis: Nemesis) -> bool:
         return nemesis.place.provider != LYING
     if kind in ONLY_ON:
         return nemesis.place.provider == ONLY_ON[kind]
-    if kind == "table_hangs":
+    if kind == "table_hangs" or kind.startswith("move_"):
         return nemesis.place.tables > 1
     return nemesis.on_memory_disk if kind == "disk_full" else True
 
@@ -106,7 +106,7 @@ def _kill(nemesis: Nemesis, running: Running, kind: str, detail: str = "", lease
 
 
 _client_faults("", _WRITERS, (), 0.2, 2.5)
-for _role in SERVICE_ROLES:
+for _role in OWN_ROWS:
     _client_faults(f"{_role}_", (_role,), (_role,), 1.2, 3)
 
 
@@ -176,9 +176,8 @@ def table_hangs(nemesis: Nemesis) -> None:
             running.tell("storage", values={"hangs": hangs}, table=table)
 
     turn(True)
-    nemesis.begin(
-        "table_hangs", f"table-{table}", partial(turn, False), nemesis.place.lease_s * 0.5 * 60 ** nemesis.draw.random()
-    )
+    lasts_s = nemesis.place.lease_s * 0.5 * 60 ** nemesis.draw.random()
+    nemesis.begin("table_hangs", f"table-{table}", partial(turn, False), lasts_s)
 
 
 @fault

@@ -29,7 +29,7 @@ _SECOND_NS = 1_000_000_000
 _END_S = 400.0  # of a job of Spark that has just begun, on a busy machine
 _THREADS_END_S = 15.0
 _ARMED_S = 4.0
-_ARMED_SERVICE_S = 12.0  # services reach some of their steps only once in a while
+_ARMED_LONG_S = 12.0  # services reach some of their steps only once in a while
 _ZOMBIE = "zombie"
 
 
@@ -51,6 +51,8 @@ STEPS_OF = {
 _VISITS = 3  # of a step that each part of a transaction over several tables comes to
 #: The clients that keep the table; their faults are kinds of their own.
 SERVICE_ROLES = ("serve", "cancel")
+#: These, and those that work on several tables: what a fault does to them is told apart.
+OWN_ROWS = (*SERVICE_ROLES, "move")
 
 
 @dataclass
@@ -283,7 +285,7 @@ class Nemesis:
 
     @staticmethod
     def _row(running: Running, kind: str) -> str:
-        return f"{running.name.role}_{kind}" if running.name.role in SERVICE_ROLES else kind
+        return f"{running.name.role}_{kind}" if running.name.role in OWN_ROWS else kind
 
     def kill(self, running: Running, kind: str, detail: str = "", lease_s: float | None = None) -> None:
         """Waits until it is dead, and begins it anew a little later."""
@@ -319,7 +321,7 @@ class Nemesis:
                 running.tell("failpoint", text="")
                 running.harmed = ""
 
-        self.later(_ARMED_SERVICE_S if running.name.role in SERVICE_ROLES else _ARMED_S, disarm)
+        self.later(_ARMED_LONG_S if running.name.role in OWN_ROWS else _ARMED_S, disarm)
 
     def _next_step(self, running: Running, action: str) -> str:
         """One of the steps that this client reaches at which it was harmed least often."""
