@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,11 @@ ROLES = {
     "tail": "tails",
     "snapshot": "snapshots",
     "spark": "spark",
+    "move": "movers",
+    "cut": "cuts",
 }
+#: Those that work on all tables of a round, where it has several. Each of the others works on one of them.
+OF_SEVERAL = ("move", "cut")
 #: Lock providers that many processes can share, and one that grants everything to all.
 PROVIDERS = ("filesystem", "zookeeper", "redis", "etcd", "dynamodb", "storage", LYING)
 STORES = ("", "s3")  # where tables lie: on disks, or in an object store
@@ -33,7 +37,8 @@ _LEASE_MIN_S, _LEASE_MAX_S = 1.0, 60.0
 class TortureSettings:
     """One run: `minutes` of faults on each provider, in rounds of `round_s`, each on a table of its own.
 
-    `pace_s` is the mean time between two faults. Clients are processes; Spark writers need about a GiB each.
+    `pace_s` is the mean time between two faults. Clients are processes; Spark writers need about a GiB each. Of
+    several `tables` the clients of a role get one each, in turn; movers and cuts work on all of them.
     """
 
     providers: tuple[str, ...] = ("filesystem",)
@@ -50,6 +55,9 @@ class TortureSettings:
     tails: int = 1
     snapshots: int = 1
     spark: int = 0
+    movers: int = 3
+    cuts: int = 1
+    tables: int = 1
     keep: bool = False
     store: str = ""
 
@@ -66,6 +74,7 @@ class TortureSettings:
             ("round_s", 2, 3600),
             ("lease_s", _LEASE_MIN_S, _LEASE_MAX_S),
             ("pace_s", 0.05, 3600),
+            ("tables", 1, 8),
         ):
             value = getattr(self, name)
             if not least <= value <= most:
@@ -75,6 +84,11 @@ class TortureSettings:
                 raise InvalidRequest(f"--{name} {getattr(self, name)}: use 0 to 64")
         if not self.transfers + self.appends + self.spark:
             raise InvalidRequest("--transfers, --appends and --spark are all 0: a client has to write")
+        if self.tables > 1 and self.transfers + self.appends < self.tables:
+            raise InvalidRequest(
+                f"--tables {self.tables}: each table needs a writer of its own, so let --transfers and --appends be as "
+                "many together"
+            )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -89,7 +103,8 @@ class Place:
     """The place and settings of one round's clients; passed to their processes.
 
     `lock_options` differ between clients, as each reaches the lock service by its own proxy. In an object store the
-    table is at `uri`, which `place_options` reach, and is copied into the folder when the round has ended.
+    table is at `uri`, which `place_options` reach, and is copied into the folder when the round has ended. Of several
+    `tables` this is the one of that `number`; `at` gives another one.
     """
 
     folder: Path
@@ -98,10 +113,26 @@ class Place:
     seed: int
     uri: str = ""
     place_options: Mapping[str, str] = field(default_factory=dict)
+    tables: int = 1
+    number: int = 0
+
+    def at(self, number: int) -> Place:
+        """The place of another table of the round."""
+        uri = self.uri.removesuffix(self._suffix)
+        found = replace(self, number=number)
+        return replace(found, uri=f"{uri}{found._suffix}") if uri else found
+
+    @property
+    def all_tables(self) -> tuple[Place, ...]:
+        return tuple(self.at(number) for number in range(self.tables))
+
+    @property
+    def _suffix(self) -> str:
+        return f"-{self.number + 1}" if self.number else ""
 
     @property
     def table(self) -> Path:
-        return self.folder / "table"
+        return self.folder / f"table{self._suffix}"
 
     @property
     def table_uri(self) -> str:
@@ -116,7 +147,7 @@ class Place:
     @property
     def kept(self) -> Path:
         """Data files that services have removed, for the checker."""
-        return self.folder / "kept"
+        return self.folder / f"kept{self._suffix}"
 
     @property
     def history(self) -> Path:

@@ -15,7 +15,7 @@ from lakelatch.console.base.invocation import Invocation, Outcome
 from lakelatch.errors import InvalidRequest
 from lakelatch.torture.settings import PROVIDERS, ROLES, TortureSettings
 
-_AS_BEGUN = ("seed", "round_s", "lease_s", "pace_s", "store", *ROLES.values())
+_AS_BEGUN = ("seed", "round_s", "lease_s", "pace_s", "store", "tables", *ROLES.values())
 
 
 def torture_table(call: Invocation, **given: Any) -> Outcome:

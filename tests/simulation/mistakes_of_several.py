@@ -81,4 +81,12 @@ OF_SEVERAL: dict[str, Mistake] = {
         first=15,
         several=True,
     ),
+    "what a serializable transaction has only read is not held": Mistake(
+        TablesTransaction,
+        "_hold_what_was_read",
+        (("sorted(self._read)", "[]"),),
+        seeds=5,
+        first=4,
+        several=True,
+    ),
 }

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from actors import ACCOUNTS, Actor
 from course import Outcome, Setting, Told
+from histories import observed_of, orders_of
 from run import Job, Run
 from seams import LOCKS, STORAGE, Place
 from statement_checks import (
@@ -26,12 +27,12 @@ from world import SECOND_NS, Hang, Process, World
 
 from lakelatch.errors import LakelatchError
 from lakelatch.timeline.log.commit_log import CommitLog
-from lakelatch.timeline.log.decisions import DECISIONS_FOLDER, Decision, Undecided
-from lakelatch.timeline.log.events import LOG_FOLDER, Event, slot_bytes, slot_events, slot_number, slot_path
+from lakelatch.timeline.log.decisions import Undecided
 from lakelatch.timeline.recorded_options import LATEST_LOG_VERSION
 from lakelatch.timeline.table_config import PROPERTIES_PATH
 from lakelatch.torture.check.checker import OF_CALLERS, OF_READERS, OF_TABLE, find_problems
-from lakelatch.torture.check.evidence import Evidence
+from lakelatch.torture.check.evidence import Evidence, decisions_in
+from lakelatch.torture.check.isolation import isolation_holds
 from lakelatch.torture.check.table import nothing_is_left_behind, nothing_is_pending
 from lakelatch.torture.check.table_files import TableFiles
 from lakelatch.torture.history.reading import History
@@ -101,8 +102,10 @@ class SeveralRun(Run):
 
     def _find_all_problems(self) -> Iterator[str]:
         commits: list[TableFiles] = []
-        for place, told in zip(self.places, self.told, strict=True):
-            table = TableFiles(as_decided(self.places, files_of(place)))
+        files = [files_of(place) for place in self.places]
+        decisions = decisions_in(files)
+        for place, told, own in zip(self.places, self.told, files, strict=True):
+            table = TableFiles(own, decisions=decisions)
             commits.append(table)
             evidence = Evidence(table, History(told.lines), {"killed": self._killed})
             of_table = (*OF_TABLE, writes_saw_all_before)
@@ -112,6 +115,8 @@ class SeveralRun(Run):
         yield from moments_are_of_one_order(self.ledger.seen)
         yield from moments_hold_whole_moves(self.ledger)
         yield from money_is_kept(commits)
+        named = {place.uri: table for place, table in zip(self.places, commits, strict=True)}
+        yield from isolation_holds(observed_of(named, self.ledger), orders_of(named))
         for place in self.places:
             try:
                 CommitLog(place.memory, self.places[0].memory._system).decided_tail()
@@ -253,29 +258,6 @@ def _do(work: str, places: Sequence[Place], actor: Actor, left: int) -> None:
 
 def files_of(place: Place) -> dict[str, bytes]:
     return {path: data for path, (data, _) in place.memory._objects.items()}
-
-
-def as_decided(places: Sequence[Place], files: dict[str, bytes]) -> dict[str, bytes]:
-    """A table's files with each prepared event that does not count as one that nobody has to heed."""
-    found = dict(files)
-    for path in files:
-        number = slot_number(path.rpartition("/")[2]) if path.startswith(f"{LOG_FOLDER}/") else None
-        if number is None:
-            continue
-        events = slot_events(files[path], number)
-        if events[0].decision and not _counts(places, events[0], files.get(slot_path(number + 1)), number):
-            aborted = [replace(one.aborted(), operation_id=f"{one.operation_id}-{number}") for one in events]
-            found[path] = slot_bytes(aborted)
-    return found
-
-
-def _counts(places: Sequence[Place], event: Event, following: bytes | None, number: int) -> bool:
-    if following is not None:
-        return not slot_events(following, number + 1)[0].after_aborted
-    home = next(place for place in places if place.uri == event.home)
-    path = f"{DECISIONS_FOLDER}/{event.decision}"
-    data = files_of(home).get(path)
-    return data is not None and Decision.from_bytes(data, path).commits
 
 
 def moves_are_whole(tables: Sequence[TableFiles], moves: Iterable[Move]) -> Iterator[str]:

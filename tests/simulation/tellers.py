@@ -53,6 +53,7 @@ class Move:
     process: str
     isolation: str
     tables: tuple[str, ...]
+    began_ns: int
     instants: dict[str, str] = field(default_factory=dict)
     read: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # (table, account): who had written it
     wrote: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -117,9 +118,10 @@ class Teller(Actor):
         """Reads accounts of two or three tables at one moment, and moves amounts between them."""
         count = self.random.choice((2, 2, 3))
         chosen = self.random.sample(list(self.desks), count)
-        only_read = [uri for uri in self.desks if uri not in chosen] if self.random.random() < 0.3 else []
-        isolation = SERIALIZABLE if self.random.random() < 0.3 else SNAPSHOT
-        made = Move(self.name, isolation, tuple(sorted(chosen)))
+        isolation = SERIALIZABLE if self.random.random() < 0.4 else SNAPSHOT
+        reads_more = self.random.random() < (0.8 if isolation == SERIALIZABLE else 0.3)
+        only_read = [uri for uri in self.desks if uri not in chosen] if reads_more else []
+        made = Move(self.name, isolation, tuple(sorted(chosen)), self.place.world.now_ns)
         self.ledger.moves.append(made)
         amounts = [self.random.randrange(1, 100) for _ in chosen[1:]]
         changes = [-sum(amounts), *amounts]

@@ -16,7 +16,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.testing.servers.contract import wait_until
 from lakelatch.torture.nemesis.faults import FAULTS
 from lakelatch.torture.nemesis.half_broken import HALF_BROKEN
-from lakelatch.torture.nemesis.nemesis import SERVICE_ROLES, STEPS_OF
+from lakelatch.torture.nemesis.nemesis import OWN_ROWS, STEPS_OF
 from lakelatch.torture.nemesis.store_faults import ON_STORE
 from lakelatch.torture.settings import LYING, PROVIDERS, TortureSettings
 
@@ -63,6 +63,16 @@ def test_a_table_in_an_object_store_loses_nothing(tmp_path: Path) -> None:
     assert verdict["counts"]["committed"] >= 3 and sum(verdict["faults"].values()) >= 5
     assert set(verdict["faults"]) & set(ON_STORE)
     assert list((tmp_path / "out/rounds/0001-storage/table/journal").glob("*.log.*"))
+
+
+@pytest.mark.long
+def test_transactions_over_several_tables_lose_and_tear_nothing(tmp_path: Path) -> None:
+    faults = ("--minutes", "0.4", "--lease-s", "3", "--pace-s", "0.6", "--transfers", "1", "--appends", "1")
+    done = torture(tmp_path, "--tables", "2", "--provider", "redis", *faults, "--keep", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (verdict,) = json.loads(done.stdout)["rounds"].values()
+    assert verdict["counts"]["moved"] >= 1 and verdict["counts"]["moments"] >= 1
+    assert list((tmp_path / "out/rounds/0001-redis/table-2/purses").glob("*.log.*"))
 
 
 @pytest.mark.long
@@ -130,9 +140,9 @@ def test_every_step_that_clients_come_to_is_named_once() -> None:
     assert not set(ON_STORE) & {*FAULTS, *HALF_BROKEN}
 
 
-def test_services_and_the_canceller_have_rows_of_their_own() -> None:
+def test_services_the_canceller_and_movers_have_rows_of_their_own() -> None:
     harms = ("stop_at_step", "kill_at_step", "raise_at_step", "paused", "killed")
-    assert {f"{role}_{harm}" for role in SERVICE_ROLES for harm in harms} <= set(FAULTS)
+    assert {f"{role}_{harm}" for role in OWN_ROWS for harm in harms} <= set(FAULTS)
     kept = {name for name in failpoints.NAMES if name.partition(".")[0] in ("cluster", "clean", "archive", "cancel")}
     assert kept <= set(STEPS_OF["serve"]) and any(name.startswith("cancel.") for name in STEPS_OF["cancel"])
 
@@ -147,6 +157,8 @@ def test_services_and_the_canceller_have_rows_of_their_own() -> None:
         ({"store": "ftp"}, "--store ftp: no such one, use s3"),
         ({"transfers": -1}, "--transfers -1"),
         ({"transfers": 0, "appends": 0}, "a client has to write"),
+        ({"tables": 9}, "--tables 9: use 1 to 8"),
+        ({"tables": 5, "transfers": 2, "appends": 2}, "--tables 5: each table needs a writer of its own"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused(values: dict[str, Any], message: str) -> None:

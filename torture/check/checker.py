@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from lakelatch.errors import CorruptTable
 from lakelatch.torture.check import order as order_checks
 from lakelatch.torture.check import rows as row_checks
 from lakelatch.torture.check import services as service_checks
+from lakelatch.torture.check import several as several_checks
 from lakelatch.torture.check import table as table_checks
-from lakelatch.torture.check.evidence import Evidence
+from lakelatch.torture.check.evidence import Evidence, table_names
 from lakelatch.torture.check.table_files import TableFiles
+from lakelatch.torture.history.reading import read_history
 
 _SHOWN_MAX = 20
 
@@ -81,6 +83,17 @@ OF_ROUND = (
 )
 
 
+# Of a round with several tables.
+OF_SEVERAL = (
+    several_checks.moves_are_whole,
+    several_checks.answers_are_right,
+    several_checks.nothing_waits_for_a_decision,
+    several_checks.moments_show_what_was,
+    several_checks.money_stays,
+    several_checks.isolation_is_kept,
+)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The outcome of a round. Nothing is wrong if there are no `problems`; `notes` are worth knowing, and allowed."""
@@ -116,7 +129,12 @@ def check_round(round_folder: Path) -> Verdict:
     A file of the round that cannot be read is a problem, not an error.
     """
     try:
-        verdict = _verdict_on(Evidence.of_round(round_folder), round_folder / "table")
+        tables = Evidence.of_tables(round_folder)
+        names = table_names(len(tables))
+        verdict = _verdict_on(tables[0], round_folder / names[0])
+        if len(tables) > 1:
+            others = (_verdict_on(each, round_folder / name) for name, each in zip(names[1:], tables[1:], strict=True))
+            verdict = _of_several(dict(zip(names, (verdict, *others), strict=True)), tables, round_folder / "history")
     except (CorruptTable, OSError, ValueError, KeyError, TypeError) as error:
         verdict = Verdict(
             [f"the round cannot be checked: {type(error).__name__}: {error}"], hudi_rs="skipped: see above"
@@ -142,6 +160,26 @@ def _verdict_on(evidence: Evidence, root: Path) -> Verdict:
         hudi_rs=word,
         operations=sum(work.calls for work in history.works.values()) + len(history.snapshots),
         notes=_notes(evidence, taken_s),
+    )
+
+
+def _of_several(verdicts: Mapping[str, Verdict], tables: Sequence[Evidence], history: Path) -> Verdict:
+    """The verdict on all tables of a round; what all clients told is in that of the first."""
+    first, counts = next(iter(verdicts.values())), Counter[str]()
+    for one in verdicts.values():
+        counts.update(one.counts)
+    told = several_checks.Told.of(tables, read_history(history))
+    found = [problem for check in OF_SEVERAL for problem in _first(check(told))]
+    counts.update(moves=len(told.moves), moved=sum(map(told.is_done, told.moves)), moments=len(told.moments))
+    words = {one.hudi_rs for one in verdicts.values()}
+    return replace(
+        first,
+        problems=[*(f"{name}: {text}" for name, one in verdicts.items() for text in one.problems), *found],
+        counts=dict(counts),
+        recovery_s=max(one.recovery_s for one in verdicts.values()),
+        hudi_rs=words.pop() if len(words) == 1 else "differs" if "differs" in words else "agreed where it could read",
+        operations=sum(one.operations for one in verdicts.values()) + len(told.moments),
+        notes=[*first.notes, *(note for one in verdicts.values() for note in one.notes if note not in first.notes)],
     )
 
 

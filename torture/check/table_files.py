@@ -65,12 +65,17 @@ class TableFiles:
 
     `every_slot` says that slots are removed in order and never come back, as on a storage that does not fail: then
     those below the watermark that are still there count as well. `kept` has data files that services have removed.
+    `decisions` are those of transactions over several tables, by name, from all tables that have any.
     """
 
     def __init__(
-        self, files: Mapping[str, bytes], every_slot: bool = False, kept: Mapping[str, bytes] | None = None
+        self,
+        files: Mapping[str, bytes],
+        every_slot: bool = False,
+        kept: Mapping[str, bytes] | None = None,
+        decisions: Mapping[str, bytes] | None = None,
     ) -> None:
-        self.files, self.every_slot, self.kept = files, every_slot, kept or {}
+        self.files, self.every_slot, self.kept, self._decisions = files, every_slot, kept or {}, decisions or {}
         self.damage: list[str] = []
         names = sorted(self.below(TIMELINE))
         # A savepoint has the time of the commit that it keeps, and goes when it is given up.
@@ -231,7 +236,39 @@ class TableFiles:
 
     @cached_property
     def slots(self) -> list[dict[str, Any]]:
-        """The events of the commit log, by slot number and time. Those of one slot have its number."""
+        """The events of the commit log, by slot number and time. Those of one slot have its number.
+
+        A prepared event that was aborted is one that nobody has to heed.
+        """
+        found = self._stored_slots
+        behind = {slot["number"]: slot for slot in reversed(found)}
+        aborted = {
+            slot["number"]
+            for slot in found
+            if slot.get("decision") and not self._counts(slot, behind.get(slot["number"] + 1))
+        }
+        return [
+            {**slot, "kind": "withdraw", "operation_id": f"{slot['operation_id']}-{slot['number']}"}
+            if slot["number"] in aborted
+            else slot
+            for slot in found
+        ]
+
+    @property
+    def undecided(self) -> dict[str, Any] | None:
+        """The prepared event of the last slot, if nobody has decided whether it counts."""
+        last = self._stored_slots[-1] if self._stored_slots else {}
+        return last if last.get("decision") and last["decision"] not in self._decisions else None
+
+    def _counts(self, slot: Mapping[str, Any], following: Mapping[str, Any] | None) -> bool:
+        """Whether a prepared event counts: the slot behind it says so, or else its decision."""
+        if following is not None:
+            return not following.get("after_aborted")
+        decision = self._decisions.get(slot["decision"])
+        return decision is not None and bool(json.loads(decision)["commits"])
+
+    @cached_property
+    def _stored_slots(self) -> list[dict[str, Any]]:
         found = []
         for name in sorted(name for name in self.below(LOG) if name.endswith(".json")):
             try:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from lakelatch.errors import CorruptTable
 
-WRITING_ROLES = ("transfer", "append", "spark", "write")
+WRITING_ROLES = ("transfer", "append", "spark", "write", "move")
 Line: TypeAlias = dict[str, Any]
 
 
@@ -31,6 +31,24 @@ def read_history(folder: Path) -> list[Line]:
         }
         found += [{**line, **own} for line in _lines(path)]
     return sorted(found, key=lambda line: int(line["at_ns"]))
+
+
+def lines_of_table(number: int, lines: list[Line]) -> list[Line]:
+    """What a history says of one of several tables, as if its clients worked on that one alone.
+
+    What clients of all tables were told of each is in `parts`. Whatever else they say is in the history of the first.
+    """
+    table_of = {line["process"]: line.get("table") for line in lines if line["event"] == "started"}
+    found = []
+    for line in lines:
+        own = table_of.get(line["process"], number)  # the nemesis says what concerns all
+        if own is None and "tables" in line:
+            if number in line["tables"]:
+                part = (line.get("parts") or {}).get(str(number), {})
+                found.append({**line, **part} if line["event"] == "return" else line)
+        elif number == (line.get("table") or 0 if own is None else own):
+            found.append(line)
+    return found
 
 
 def _lines(path: Path) -> Iterator[Line]:

@@ -17,12 +17,12 @@ from typing import TypeAlias
 from lakelatch.errors import Unavailable
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.servers import Server
-from lakelatch.torture.nemesis.nemesis import SERVICE_ROLES, Nemesis, Running
+from lakelatch.torture.nemesis.nemesis import OWN_ROWS, Nemesis, Running
 from lakelatch.torture.settings import LYING
 
 _WRITERS = ("transfer", "append", "compact")
-_ALL_WHO_PUT = (*_WRITERS, *SERVICE_ROLES)
-_WITH_STORAGE = (*_ALL_WHO_PUT, "tail", "snapshot")  # a job of Spark opens its own
+_ALL_WHO_PUT = (*_WRITERS, *OWN_ROWS)
+_WITH_STORAGE = (*_ALL_WHO_PUT, "tail", "snapshot", "cut")  # a job of Spark opens its own
 _CLOCK_STEPS_MS = (-3_600_000, -60_000, -1500, 800, 30_000, 3_600_000)
 _BALLAST = "ballast"
 
@@ -70,6 +70,8 @@ def applies(kind: str, nemesis: Nemesis) -> bool:
         return nemesis.place.provider != LYING
     if kind in ONLY_ON:
         return nemesis.place.provider == ONLY_ON[kind]
+    if kind == "table_hangs" or kind.startswith("move_"):
+        return nemesis.place.tables > 1
     return nemesis.on_memory_disk if kind == "disk_full" else True
 
 
@@ -104,7 +106,7 @@ def _kill(nemesis: Nemesis, running: Running, kind: str, detail: str = "", lease
 
 
 _client_faults("", _WRITERS, (), 0.2, 2.5)
-for _role in SERVICE_ROLES:
+for _role in OWN_ROWS:
     _client_faults(f"{_role}_", (_role,), (_role,), 1.2, 3)
 
 
@@ -159,6 +161,23 @@ def _storage_fails(nemesis: Nemesis, running: Running, kind: str) -> None:
 
 for _kind in _STORAGE_FAULTS:
     on_client(_kind, *_STORAGE_FAULTS[_kind][0])(partial(_storage_fails, kind=_kind))
+
+
+@fault
+def table_hangs(nemesis: Nemesis) -> None:
+    """The storage of one table answers nobody, at times for many leases; those of the others do."""
+    table = nemesis.draw.randrange(nemesis.place.tables)
+    if nemesis.hanging:
+        return
+
+    def turn(hangs: bool) -> None:
+        (nemesis.hanging.add if hangs else nemesis.hanging.discard)(table)
+        for running in nemesis.clients.values():
+            running.tell("storage", values={"hangs": hangs}, table=table)
+
+    turn(True)
+    lasts_s = nemesis.place.lease_s * 0.5 * 60 ** nemesis.draw.random()
+    nemesis.begin("table_hangs", f"table-{table}", partial(turn, False), lasts_s)
 
 
 @fault
@@ -235,7 +254,7 @@ def lease_taken_away(nemesis: Nemesis) -> None:
     """The table's lease is broken, and others get it while the holder goes on."""
 
     def take() -> None:  # which waits for the holder to give way
-        if nemesis.locks.take_away(nemesis.place):
+        if nemesis.locks.take_away(nemesis.draw.choice(nemesis.place.all_tables)):
             nemesis.begin("lease_taken_away", "server", lambda: None, 0)
 
     nemesis.threads.append(REAL_SYSTEM.start_thread(take, "break"))

@@ -13,7 +13,7 @@ from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.servers import Server, TcpProxy, open_server
 from lakelatch.testing.servers.reach import AWS_ENVIRONMENT, SERVER_OF, lock_options
 from lakelatch.torture.settings import LYING, Place
-from lakelatch.torture.traffic.clients import open_locks
+from lakelatch.torture.traffic.desk import open_locks
 
 
 class LockServer:

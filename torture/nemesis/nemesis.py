@@ -22,14 +22,14 @@ from lakelatch.system import REAL_SYSTEM, Thread
 from lakelatch.torture.history.recorder import Recorder
 from lakelatch.torture.nemesis.lock_server import LockServer
 from lakelatch.torture.nemesis.store_ways import TableStore
-from lakelatch.torture.settings import ROLES, Place, TortureSettings
+from lakelatch.torture.settings import OF_SEVERAL, ROLES, Place, TortureSettings
 from lakelatch.torture.traffic.clients import Name, be_client
 
 _SECOND_NS = 1_000_000_000
 _END_S = 400.0  # of a job of Spark that has just begun, on a busy machine
 _THREADS_END_S = 15.0
 _ARMED_S = 4.0
-_ARMED_SERVICE_S = 12.0  # services reach some of their steps only once in a while
+_ARMED_LONG_S = 12.0  # services reach some of their steps only once in a while
 _ZOMBIE = "zombie"
 
 
@@ -46,9 +46,13 @@ STEPS_OF = {
     "compact": _steps("compact", *_COMMITTING),
     "serve": _steps("cluster", "clean", "archive", "cancel", "execute", "compact"),
     "cancel": _steps("cancel"),
+    "move": _steps("several", "begin", "mark", "data", "close", "commit", "log", "rollback"),
 }
+_VISITS = 3  # of a step that each part of a transaction over several tables comes to
 #: The clients that keep the table; their faults are kinds of their own.
 SERVICE_ROLES = ("serve", "cancel")
+#: These, and those that work on several tables: what a fault does to them is told apart.
+OWN_ROWS = (*SERVICE_ROLES, "move")
 
 
 @dataclass
@@ -118,6 +122,7 @@ class Nemesis:
     on_memory_disk: bool = False
     store: TableStore | None = None  # that the table lies in
     problems: list[str] = field(default_factory=list)
+    hanging: set[int] = field(default_factory=set)  # tables whose storage does not answer anybody
     threads: list[Thread] = field(default_factory=list)  # of faults that take a while to come about
     _number: int = 0
     _later: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
@@ -138,12 +143,16 @@ class Nemesis:
         process = self._processes.Process(target=be_client, args=(name, place, options, theirs), daemon=True)
         process.start()
         theirs.close()
-        self.clients[name.client] = Running(name, process, ours)
+        self.clients[name.client] = running = Running(name, process, ours)
+        for table in self.hanging:
+            running.tell("storage", values={"hangs": True}, table=table)
 
     def start_all(self) -> None:
         """Begins every client that the settings ask for."""
         for role, option in ROLES.items():
             for number in range(getattr(self.settings, option)):
+                if role in OF_SEVERAL and self.settings.tables == 1:
+                    continue
                 self.start(Name(role, number + 1))
 
     def revive(self, running: Running, lease_s: float | None = None) -> None:
@@ -276,7 +285,7 @@ class Nemesis:
 
     @staticmethod
     def _row(running: Running, kind: str) -> str:
-        return f"{running.name.role}_{kind}" if running.name.role in SERVICE_ROLES else kind
+        return f"{running.name.role}_{kind}" if running.name.role in OWN_ROWS else kind
 
     def kill(self, running: Running, kind: str, detail: str = "", lease_s: float | None = None) -> None:
         """Waits until it is dead, and begins it anew a little later."""
@@ -304,14 +313,15 @@ class Nemesis:
     def arm(self, running: Running, action: str, harmed: str) -> None:
         """Sets a failpoint in a client, and removes it if the client does not reach it soon."""
         running.harmed = harmed
-        running.tell("failpoint", text=f"{self._next_step(running, action)}={action}@1")
+        visit = self.draw.randint(1, _VISITS) if running.name.role in OF_SEVERAL else 1
+        running.tell("failpoint", text=f"{self._next_step(running, action)}={action}@{visit}")
 
         def disarm() -> None:
             if running.harmed == harmed and not running.stopped():
                 running.tell("failpoint", text="")
                 running.harmed = ""
 
-        self.later(_ARMED_SERVICE_S if running.name.role in SERVICE_ROLES else _ARMED_S, disarm)
+        self.later(_ARMED_LONG_S if running.name.role in OWN_ROWS else _ARMED_S, disarm)
 
     def _next_step(self, running: Running, action: str) -> str:
         """One of the steps that this client reaches at which it was harmed least often."""

@@ -26,7 +26,7 @@ from lakelatch.torture.nemesis.store_faults import ON_STORE
 from lakelatch.torture.nemesis.store_ways import TableStore
 from lakelatch.torture.settings import COMMITS_RETAINED, Place, TortureSettings
 from lakelatch.torture.traffic.bank import open_bank
-from lakelatch.torture.traffic.clients import heartbeat_of, manager_at, open_locks
+from lakelatch.torture.traffic.desk import heartbeat_of, manager_at, open_locks
 from lakelatch.torture.traffic.keeping_storage import bring_table, storage_at
 from lakelatch.torture.traffic.services import service_options
 from lakelatch.transactions.base.settings import NON_BLOCKING
@@ -64,7 +64,8 @@ def run_round(
         "commits_retained": COMMITS_RETAINED,
     }
     try:
-        open_bank(storage_at(place), NON_BLOCKING)
+        for each in place.all_tables:
+            open_bank(storage_at(each), NON_BLOCKING)
         facts["began_ns"] = nemesis.recorder.note("begin")
         nemesis.start_all()
         _rage(nemesis, faults_s, progress)
@@ -72,12 +73,14 @@ def run_round(
         nemesis.calm()
         facts["healed_ns"] = nemesis.recorder.note("calm")
         _rest(nemesis, _LEASES_OF_CALM * place.lease_s, facts["healed_ns"], progress)
-        nemesis.finish("transfer", "append", "compact", "serve", "cancel", "snapshot", "spark")
+        nemesis.finish("transfer", "append", "compact", "serve", "cancel", "snapshot", "spark", "move", "cut")
         progress("closing")
-        nemesis.problems += _close(place, locks)
+        for each in place.all_tables:
+            nemesis.problems += _close(each, locks)
         nemesis.finish()
         if place.uri:
-            bring_table(place)
+            for each in place.all_tables:
+                bring_table(each)
         facts["ended_ns"] = REAL_SYSTEM.monotonic_ns()
         facts["problems"] = nemesis.problems
         (place.folder / "round.json").write_text(json.dumps(facts, indent=1))
@@ -109,7 +112,7 @@ def _rage(nemesis: Nemesis, faults_s: float, progress: Callable[[str], None]) ->
 
 
 def _rest(nemesis: Nemesis, least_s: float, healed_ns: int, progress: Callable[[str], None]) -> None:
-    """Waits for an acknowledged commit that was requested after all faults had ended."""
+    """Waits for an acknowledged commit of each table that was requested after all faults had ended."""
     while True:
         rested_s = (REAL_SYSTEM.monotonic_ns() - healed_ns) / 1e9
         if rested_s > _RECOVERY_MAX_S or (rested_s > least_s and _has_recovered(nemesis.place, healed_ns)):
@@ -120,10 +123,14 @@ def _rest(nemesis: Nemesis, least_s: float, healed_ns: int, progress: Callable[[
 
 
 def _has_recovered(place: Place, healed_ns: int) -> bool:
-    return any(
-        line["event"] == "return" and line["outcome"] == "committed" and line["at_ns"] > healed_ns + _SLACK_NS
-        for line in read_history(place.history)
-    )
+    lines = read_history(place.history)
+    of = {line["process"]: line.get("table") for line in lines if line["event"] == "started"}
+    done = {
+        of[line["process"]]
+        for line in lines
+        if line["event"] == "return" and line["outcome"] == "committed" and line["at_ns"] > healed_ns + _SLACK_NS
+    }
+    return done.issuperset(range(place.tables))
 
 
 def _close(place: Place, locks: LockServer) -> list[str]:

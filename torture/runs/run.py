@@ -101,7 +101,15 @@ def _round(
     number = 1 + max((int(place.name.partition("-")[0]) for place in (folder / "rounds").glob("*-*")), default=0)
     name = f"{number:04d}-{provider}"
     uri, reached = (f"s3://{BUCKET}/{name}/table", store.options) if store else ("", {})
-    place = Place(folder.absolute() / "rounds" / name, provider, settings.lease_s, settings.seed + number, uri, reached)
+    place = Place(
+        folder.absolute() / "rounds" / name,
+        provider,
+        settings.lease_s,
+        settings.seed + number,
+        uri,
+        reached,
+        tables=settings.tables,
+    )
     coverage: Counter[str] = Counter()
     for verdict in verdicts.values():
         coverage.update(verdict["faults"])
@@ -120,8 +128,9 @@ def _round(
         progress=lambda text: progress(place.folder.name, text),
     )
     if not settings.keep and not verdict["problems"]:
-        shutil.rmtree(place.table)
-        shutil.rmtree(place.kept, ignore_errors=True)
+        for each in place.all_tables:
+            shutil.rmtree(each.table)
+            shutil.rmtree(each.kept, ignore_errors=True)
     return place.folder.name, summary_of(verdict)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.read.plan import ReadPlan
+from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.table import OpenedTable
@@ -23,6 +24,7 @@ from lakelatch.transactions.base.settings import MODE_OPTION
 from lakelatch.transactions.transaction import Transaction
 
 BANK, JOURNAL = "bank", "journal"
+PURSES = "purses"  # accounts of which several tables of a round have some, and amounts move between those
 ACCOUNTS = tuple(f"account-{number}" for number in range(8))
 _BUCKETS = 4
 SCHEMA = pa.schema(
@@ -64,21 +66,37 @@ def count_everything(table: OpenedTable) -> tuple[dict[str, tuple[int, int]], in
     return accounts, sum(row["kind"] == JOURNAL for row in rows)
 
 
-def _read(table: OpenedTable, partitions: list[str], buckets: set[int], columns: list[str]) -> list[dict[str, Any]]:
-    view, full = TableView.load(table.storage, table.config), with_meta_columns(table.schema)
+def _read(
+    table: OpenedTable, partitions: list[str], buckets: set[int], columns: list[str], as_of: str | None = None
+) -> list[dict[str, Any]]:
+    view, full = TableView.load(table.storage, table.config, as_of), with_meta_columns(table.schema)
     slices = [found for found in view.slices(partitions) if bucket_of_file_id(found.file_id) in buckets]
     plan = ReadPlan(table, tuple(slices), pa.schema([full.field(name) for name in columns]))
     return [row for found in slices for batch in plan.read(found) for row in batch.to_pylist()]
 
 
+def read_purses(table: OpenedTable, as_of: str, wanted: Sequence[str] = ()) -> dict[str, tuple[int, int, str]]:
+    """Version, balance and last work of these purses, or of all, as of a completion time."""
+    buckets = set(bucket_ids_of_texts([pa.array(wanted)], _BUCKETS).to_pylist()) if wanted else set(range(_BUCKETS))
+    rows = _read(table, [PURSES], buckets, ["key", "version", "balance", "work"], as_of)
+    found = {row["key"]: (row["version"], row["balance"], row["work"]) for row in rows}
+    return {key: found[key] for key in wanted if key in found} if wanted else found
+
+
 def put(transaction: Transaction, table: OpenedTable, options: WriteOptions, rows: Sequence[Row]) -> CommitResult:
     """Writes rows as a task does, and commits them. Errors: those of tasks and of `Transaction.commit`."""
+    return commit_files(transaction, table, options, write_files(transaction, table, options, rows))
+
+
+def write_files(
+    transaction: Transaction, table: OpenedTable, options: WriteOptions, rows: Sequence[Row]
+) -> list[FileReport]:
+    """Writes rows as a task does, without a commit."""
     task = write_task(table, options, transaction)
     data = pa.Table.from_arrays([list(column) for column in zip(*rows, strict=True)], schema=SCHEMA)
-    reports = [
+    return [
         report for batch in data.to_batches() for report in task.write(iter([task.tag(batch)]), write_token="0-0-0")
     ]
-    return commit_files(transaction, table, options, reports)
 
 
 def transferred(

@@ -22,10 +22,12 @@ _CUT_S = 0.02  # until a call to a storage that cannot be reached fails
 class StorageFaults(FaultRates):
     """The faults of one client's storage: how likely each call is to fail, and how slow it is at most.
 
-    Late puts arrive within `late_s`, after their caller has given them up; `cut` is a storage that cannot be reached.
+    Late puts arrive within `late_s`, after their caller has given them up; `cut` is a storage that cannot be reached,
+    and one that `hangs` answers when that has ended.
     """
 
     cut: bool = False
+    hangs: bool = False
     slow_s: float = 0.0
     late_s: float = 4.0
 
@@ -37,6 +39,8 @@ class ClientFaultPlan(FaultPlan):
         self._rates, self._system = rates, system
 
     def decide(self, operation: str, path: str, changes: bool) -> str:
+        while self._rates.hangs:
+            self._system.sleep(_CUT_S)
         if self._rates.cut:
             self._system.sleep(_CUT_S)
             return UNAVAILABLE
@@ -83,14 +87,14 @@ class ShiftedSystem(RealThreads):
 
 
 class WatchedLocks(LockProvider):
-    """A lock provider whose leases are recorded, with the time until which they claimed to be valid.
+    """A lock provider of a table whose leases are recorded, with the time until which they claimed to be valid.
 
     Once `fork_next` is set, the next holder forks: its child must not be able to use or free the lease.
     """
 
-    def __init__(self, behind: LockProvider, recorder: Recorder, forked: Callable[[], None]) -> None:
+    def __init__(self, behind: LockProvider, recorder: Recorder, forked: Callable[[], None], table: int) -> None:
         super().__init__(behind.scope)
-        self._behind, self._recorder, self._forked = behind, recorder, forked
+        self._behind, self._recorder, self._forked, self._table = behind, recorder, forked, table
         self.fork_next = threading.Event()
 
     @property
@@ -114,6 +118,7 @@ class WatchedLocks(LockProvider):
             self._recorder.note(
                 "lease",
                 key=key,
+                table=self._table,
                 token=held.token,
                 asked_ns=asked_ns,
                 granted_ns=granted_ns,

@@ -7,9 +7,9 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from multiprocessing.connection import Connection
 from random import Random  # noqa: TID251  (seeded by the run)
@@ -31,21 +31,15 @@ from lakelatch.errors import (
     TransactionEnded,
     WriteConflict,
 )
-from lakelatch.heartbeat.contract import HEARTBEAT_INTERVAL_OPTION, HEARTBEAT_MISSES_OPTION, HeartbeatSettings
-from lakelatch.locks.contract import LockProvider, LockScope
-from lakelatch.locks.open import open_lock_provider
+from lakelatch.heartbeat.contract import HEARTBEAT_INTERVAL_OPTION, HEARTBEAT_MISSES_OPTION
 from lakelatch.spark.frames_in import write
 from lakelatch.spark.local_session import open_session
 from lakelatch.storage.contract import NotFound, Storage
-from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.testing.faults.lying_lock import LyingLockProvider
-from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.testing.servers.reach import AWS_ENVIRONMENT
-from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import CLEAN, COMPACTION, ROLLBACK, WRITE_ACTIONS
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.torture.history.recorder import Recorder
-from lakelatch.torture.settings import LYING, Place
+from lakelatch.torture.settings import OF_SEVERAL, Place
 from lakelatch.torture.traffic.bank import (
     ACCOUNTS,
     JOURNAL,
@@ -57,20 +51,19 @@ from lakelatch.torture.traffic.bank import (
     read_accounts,
     transferred,
 )
-from lakelatch.torture.traffic.client_faults import ClientFaultPlan, ShiftedSystem, StorageFaults, WatchedLocks
-from lakelatch.torture.traffic.keeping_storage import storage_at
+from lakelatch.torture.traffic.client_faults import ShiftedSystem
+from lakelatch.torture.traffic.desk import Desk, heartbeat_of
+from lakelatch.torture.traffic.moving import cut, move
 from lakelatch.torture.traffic.services import cancel, serve
 from lakelatch.transactions.base.settings import (
     MODE_OPTION,
     NON_BLOCKING,
     OPTIMISTIC,
     WRITER_NAME_OPTION,
-    TransactionSettings,
 )
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 
-_SLOTS_KEPT = 32
 _SPARK_ROWS = 2000
 _DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _LOGS_UNTIL_COMPACTION = 12
@@ -79,11 +72,6 @@ _FOLLOWED = (*WRITE_ACTIONS, CLEAN, ROLLBACK)
 
 
 Attempt = Callable[[OpenedTable, Transaction, Any, str], CommitResult]
-
-
-def heartbeat_of(lease_s: float) -> HeartbeatSettings:
-    """Heartbeat settings by which a writer without beats for a lease time counts as dead."""
-    return HeartbeatSettings(interval_ms=max(100, int(lease_s * 1000 / 4)), tolerable_misses=3)
 
 
 @dataclass(frozen=True)
@@ -111,40 +99,36 @@ class Answer:
     completion: str = ""
     rows: int = 0
     error: str = ""
+    parts: dict[int, dict[str, Any]] = field(default_factory=dict)  # what is told of each table, where they are several
 
 
 class Client:
-    """The parts that every role needs: a storage and a clock into which faults are injected, locks, and a history."""
+    """The parts that every role needs: tables and a clock into which faults are injected, and a history."""
 
     def __init__(self, name: Name, place: Place, options: dict[str, str], orders: Connection) -> None:
-        self.name, self.place, self.options = name, place, {**place.more_options, **options}
+        self.name, self.place = name, place.at((name.number - 1) % place.tables)
+        self.options = {**self.place.more_options, **options}
         self._orders, self._telling = orders, threading.Lock()
         self.system = ShiftedSystem()
-        self.storage_faults = StorageFaults(late_s=place.late_s)
-        plan = ClientFaultPlan(self.storage_faults, self.system)
-        self.storage = FaultyStorage(storage_at(place), plan)
         self.recorder = Recorder(place.history / f"{name}.jsonl")
         self.random = Random(f"{place.seed} {name}")
         self.finishing = threading.Event()
         self.works = 0
-        self._provider: WatchedLocks | None = None
-        self._managers: dict[str, TransactionManager] = {}
+        self.desks = [Desk(self, each) for each in place.all_tables]
+        self._desk = self.desks[self.place.number]
+        self.storage = self._desk.storage
 
     def manager(self, mode: str) -> TransactionManager:
-        """The transaction manager of this client and mode, opened once."""
-        if self._provider is None:
-            locks = open_locks(self.place, self.options, self.system)
-            self._provider = WatchedLocks(locks, self.recorder, lambda: self._tell_run({"fault": "forked_holder"}))
-        if mode not in self._managers:
-            self._managers[mode] = manager_at(
-                self.place, self.storage, self._provider, mode, str(self.name), self.system
-            )
-        return self._managers[mode]
+        """The transaction manager of this client, at its own table, and of this mode, opened once."""
+        return self._desk.manager(mode)
+
+    def open_table(self, uri: str) -> Storage:
+        """The storage of any table of the round, as this client reaches it."""
+        return next(desk.storage for desk in self.desks if desk.storage.uri == uri)
 
     def close(self) -> None:
-        if self._provider is not None:
-            with suppress(LakelatchError):
-                self._provider.close()
+        for desk in self.desks:
+            desk.close()
 
     def obey(self, order: dict[str, Any]) -> None:
         """Executes an order of the run while it works."""
@@ -152,12 +136,12 @@ class Client:
         if kind == "finish":
             self.finishing.set()
         elif kind == "storage":
-            self.storage_faults.change(**values)
+            for desk in self.desks if "table" not in order else [self.desks[order["table"]]]:
+                desk.faults.change(**values)
         elif kind == "clock":
             self.system.set_clock(**values)
         elif kind == "fork":
-            if self._provider is not None:
-                self._provider.fork_next.set()
+            self._desk.fork_next()
         elif kind == "failpoint":
             failpoints.turn_on(order["text"], lambda name, action: self._hit(name, action))
         else:
@@ -165,9 +149,9 @@ class Client:
 
     def _hit(self, name: str, action: str) -> None:
         self.recorder.note("hit", failpoint=name, action=action)
-        self._tell_run({"failpoint": name, "action": action})
+        self.tell_run({"failpoint": name, "action": action})
 
-    def _tell_run(self, what: dict[str, str]) -> None:
+    def tell_run(self, what: dict[str, str]) -> None:
         with self._telling, suppress(OSError):
             self._orders.send(what)
 
@@ -175,7 +159,12 @@ class Client:
 
     def run(self) -> None:
         """Works until it is ordered to finish; what it began is resolved first."""
-        services = {"serve": lambda: serve(self), "cancel": lambda: cancel(self)}
+        services = {
+            "serve": lambda: serve(self),
+            "cancel": lambda: cancel(self),
+            "move": lambda: move(self),
+            "cut": lambda: cut(self),
+        }
         work = services.get(self.name.role) or getattr(self, self.name.role)
         while not self.finishing.is_set():
             work()
@@ -232,9 +221,20 @@ class Client:
         return answer.outcome in ("failed", "refused")
 
     @contextmanager
-    def asked(self, work: str, *refusals: type[LakelatchError], kind: str = "", entries: int = 0) -> Iterator[Answer]:
-        """Notes that a work is begun, and the answer: as the block leaves it, or as the error that ends the block."""
-        self.recorder.note("call", work=work, role=self.name.role, kind=kind, entries=entries)
+    def asked(
+        self,
+        work: str,
+        *refusals: type[LakelatchError],
+        kind: str = "",
+        entries: int = 0,
+        tables: Sequence[int] = (),
+    ) -> Iterator[Answer]:
+        """Notes that a work is begun, and the answer: as the block leaves it, or as the error that ends the block.
+
+        `tables` are the numbers of those that it writes, where these are several.
+        """
+        of_tables = {"tables": list(tables)} if tables else {}
+        self.recorder.note("call", work=work, role=self.name.role, kind=kind, entries=entries, **of_tables)
         answer = Answer()
         try:
             yield answer
@@ -244,7 +244,7 @@ class Client:
             answer.outcome, answer.error = "refused", type(error).__name__
         except LakelatchError as error:
             answer.outcome, answer.error = "failed", self.allowed(error)
-        self.recorder.note("return", work=work, kind=kind, **asdict(answer))
+        self.recorder.note("return", work=work, kind=kind, **asdict(answer), **of_tables)
 
     def allowed(self, error: LakelatchError) -> str:
         """The error's name. Some kinds are errors of the product, whatever the nemesis does."""
@@ -334,23 +334,6 @@ class Client:
         self.system.sleep(0.3 * self.random.random())
 
 
-def manager_at(
-    place: Place, storage: Storage, provider: LockProvider, mode: str, writer: str, system: System = REAL_SYSTEM
-) -> TransactionManager:
-    """The transaction manager of one process of a round."""
-    settings = TransactionSettings(
-        mode=mode, lock_timeout_s=3 * place.lease_s, heartbeat=heartbeat_of(place.lease_s), writer=writer
-    )
-    generator = HybridTimeGenerator(provider, system)
-    return TransactionManager(storage, provider, generator, settings, system, slots_kept=_SLOTS_KEPT)
-
-
-def open_locks(place: Place, options: dict[str, str], system: System) -> LockProvider:
-    """The round's lock provider, or the one that lies."""
-    scope = LockScope(place.table_uri, {**place.more_options, **options}, system)
-    return LyingLockProvider(scope) if place.provider == LYING else open_lock_provider(scope)
-
-
 def be_client(name: Name, place: Place, options: dict[str, str], orders: Connection) -> None:
     """The main function of a client's process, which ends with the run at the latest."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run sees to it
@@ -361,7 +344,8 @@ def be_client(name: Name, place: Place, options: dict[str, str], orders: Connect
         os.dup2(out.fileno(), 2)
     logging.basicConfig(filename=place.logs / f"{name}.log", format="%(asctime)s %(message)s", level=logging.INFO)
     client = Client(name, place, options, orders)
-    client.recorder.note("started", client=name.client, incarnation=name.incarnation, role=name.role, pid=os.getpid())
+    about = {"client": name.client, "incarnation": name.incarnation, "role": name.role, "pid": os.getpid()}
+    client.recorder.note("started", **about, table=None if name.role in OF_SEVERAL else client.place.number)
 
     def listen() -> None:
         while True:

@@ -17,7 +17,8 @@ class KeepingStorage(LocalStorage):
     def delete(self, path: str) -> None:
         if not path.startswith(".hoodie/"):
             with suppress(FileNotFoundError):
-                keep(Path(self.root).with_name("kept") / path, (Path(self.root) / path).read_bytes())
+                root = Path(self.root)
+                keep(root.with_name(root.name.replace("table", "kept", 1)) / path, (root / path).read_bytes())
         super().delete(path)
 
 
