@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 from planted import PLANTED, PROTECTIONS
+from shown import SHOWN, seeds_to_try
 from simulate import simulate
 
-_TIMES_SEEDS = 4
 _SEEDS_MOST = 100  # what needs more is looked for in the long stage
 _LOOKED_FOR = [
     pytest.param(name, marks=() if mistake.seeds <= _SEEDS_MOST else pytest.mark.long)
@@ -24,10 +24,17 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", _LOOKED_FOR)
 def test_a_planted_mistake_is_found(name: str) -> None:
-    """From the seed where it was found, and in so many that other draws do not lose it."""
-    first, last = PLANTED[name].first, PLANTED[name].first + _TIMES_SEEDS * PLANTED[name].seeds
-    assert any(simulate(seed, name).problems for seed in range(first, last))
+    """By the seed that has shown it, or else in so many that other draws do not lose it."""
+    assert any(simulate(seed, name).problems for seed in seeds_to_try(name))
 
 
 def test_each_protection_can_be_turned_off() -> None:
     assert all(PLANTED[name].seeds <= 400 for name in PROTECTIONS)
+
+
+def test_what_has_shown_a_mistake_is_tried_first_and_then_all_of_its_range() -> None:
+    assert set(SHOWN) <= set(PLANTED)
+    for name, mistake in PLANTED.items():
+        seeds = list(seeds_to_try(name))
+        whole = list(range(mistake.first, mistake.first + 4 * mistake.seeds))
+        assert seeds == ([SHOWN[name], *whole] if name in SHOWN else whole)

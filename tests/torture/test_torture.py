@@ -35,10 +35,10 @@ def torture(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     [pytest.param("filesystem", marks=pytest.mark.long), "redis", pytest.param(LYING, marks=pytest.mark.long)],
 )
 def test_faults_lose_nothing(provider: str, tmp_path: Path) -> None:
-    for minutes in (0.2, 0.8):  # the more where a busy machine did little in a few seconds
+    for minutes, lease_s in ((0.2, 2), (0.6, 8)):  # the more where a busy machine did little in a few seconds
         folder = tmp_path / str(minutes)
         report = folder / "report.html"
-        pace = ("--minutes", str(minutes), "--pace-s", "0.3")
+        pace = ("--minutes", str(minutes), "--lease-s", str(lease_s), "--pace-s", "0.3")
         done = torture(folder, "--provider", provider, *pace, "--json", "--report", str(report))
         assert done.returncode == 0, done.stdout + done.stderr
         said = json.loads(done.stdout)
