@@ -23,7 +23,7 @@ class Names:
     def __init__(self, config: Config | None, secrets: Secrets, pairs: Sequence[str]) -> None:
         self._config = config
         self._secrets = secrets
-        self._given = read_options(pairs)
+        self._given = self._of_pairs(pairs)
         shared = {} if config is None else self._read(config, "options", config.options)
         self.options: dict[str, str] = {**shared, **self._given}
 
@@ -47,7 +47,12 @@ class Names:
 
     def _read(self, config: Config, section: str, values: Mapping[str, object]) -> dict[str, str]:
         """Options of the file, with the line of a mistake."""
-        found = {key: self._secrets.look_up(value, f"{config.file}, {section}.{key}") for key, value in values.items()}
+        found: dict[str, object] = {}
+        for key, value in values.items():
+            try:
+                found[key] = self._secrets.look_up(value, Path(config.file).parent)
+            except WrongCall as error:
+                raise config.wrong(f"{section}.{key}", error.message) from None
         try:
             return dict(Call(found))
         except InvalidRequest as error:
@@ -55,10 +60,10 @@ class Names:
             key = next((key for key in values if key.lower() == option.lower()), "")
             raise config.wrong(f"{section}.{key}" if key else section, self._secrets.hide(error.message)) from None
 
-
-def read_options(pairs: Sequence[str]) -> dict[str, str]:
-    """Write options from `KEY=VALUE` pairs. Errors: `WrongCall` for one that is not known."""
-    try:
-        return dict(Call({key: value for key, _, value in (pair.partition("=") for pair in pairs)}))
-    except InvalidRequest as error:
-        raise WrongCall(error.message, **error.details) from None
+    def _of_pairs(self, pairs: Sequence[str]) -> dict[str, str]:
+        """Options of `KEY=VALUE` pairs."""
+        found = {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
+        try:
+            return dict(Call({key: self._secrets.look_up(value, Path()) for key, value in found.items()}))
+        except InvalidRequest as error:
+            raise WrongCall(self._secrets.hide(error.message), **error.details) from None

@@ -23,20 +23,25 @@ class Secrets:
     def __repr__(self) -> str:
         return f"Secrets({', '.join(sorted(set(self._shown.values())))})"
 
-    def look_up(self, value: object, where: str) -> object:
-        """The value, or what it refers to. Errors: `WrongCall` for a variable or file that is missing, or empty."""
+    def look_up(self, value: object, folder: Path) -> object:
+        """The value, or what it refers to; a relative path begins at `folder`.
+
+        Errors: `WrongCall` for a variable or a file that is missing, or empty.
+        """
         if not isinstance(value, str) or not is_reference(value):
             return value
-        kind, _, name = value.partition(":")
-        try:
-            found = os.environ.get(name) if value.startswith(_ENV) else Path(name).expanduser().read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no text"
-            raise WrongCall(f"{where}: the file {name} that {value!r} names cannot be read: {reason}") from None
-        found = (found or "").rstrip("\r\n")
+        if value.startswith(_ENV):
+            what, found = f"the variable {value.removeprefix(_ENV)}", os.environ.get(value.removeprefix(_ENV), "")
+        else:
+            path = folder / Path(value.removeprefix(_FILE)).expanduser()
+            what = f"the file {path}"
+            try:
+                found = path.read_text("utf-8").rstrip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                why = error.strerror if isinstance(error, OSError) else "it is no text"
+                raise WrongCall(f"{value!r}: {what} cannot be read: {why}") from None
         if not found:
-            what = f"the variable {name}" if kind == "env" else f"the file {name}"
-            raise WrongCall(f"{where}: {what} that {value!r} names is {'empty' if kind == 'file' else 'not set'}")
+            raise WrongCall(f"{value!r}: {what} is not set, or empty")
         self._hide(found, value)
         return found
 

@@ -5,12 +5,14 @@ Each writer has made a first commit before the clock starts.
 
 from __future__ import annotations
 
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import lakelatch
 from lakelatch.console.demo.crowd_plan import CrowdPlan, batch_rows
 from lakelatch.console.demo.events import Events
+from lakelatch.console.demo.plan import PLAN_VARIABLE
 from lakelatch.errors import LakelatchError
 from lakelatch.system import REAL_SYSTEM
 
@@ -19,7 +21,7 @@ _POLL_S = 0.02
 
 
 def main() -> int:
-    name, plan = sys.argv[1], CrowdPlan.from_json(sys.argv[2])
+    name, plan = sys.argv[1], CrowdPlan.from_json(os.environ[PLAN_VARIABLE])
     writers = plan.writers_of(name)
     try:
         with ThreadPoolExecutor(len(writers)) as threads:

@@ -27,6 +27,7 @@ SMALL = {  # of Hudi's numbers, so that there is something to see
 }
 # What was cleaned or archived after a commit could not be replayed.
 KEPT_WHOLE = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
+PLAN_VARIABLE = "LAKELATCH_DEMO_PLAN"  # by which a process of the demo is given its plan
 MODES = {"nbcc": NON_BLOCKING, "occ": OPTIMISTIC}
 
 

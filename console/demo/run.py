@@ -20,7 +20,7 @@ from lakelatch.console.demo.events import read_events
 from lakelatch.console.demo.flights import load_flights, write_inputs
 from lakelatch.console.demo.keeper import cancelled_check, services_check, small_check
 from lakelatch.console.demo.memory import MemoryWatch
-from lakelatch.console.demo.plan import FEEDS, DemoPlan
+from lakelatch.console.demo.plan import FEEDS, PLAN_VARIABLE, DemoPlan
 from lakelatch.console.demo.replay import replay
 from lakelatch.console.timelines.entries import timeline_entries
 from lakelatch.console.timelines.picture import draw_picture
@@ -182,8 +182,9 @@ def run_workers(plan: DemoPlan, module: str, watch: Callable[[dict[str, Process]
 
 def start_worker(plan: DemoPlan, module: str, name: str) -> Process:
     """Starts one of the plan's processes."""
-    command = [sys.executable, "-m", module, name, plan.to_json()]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, "-m", module, name]
+    # Not as an argument: options may hold secrets, and everybody sees what a process is called with.
+    environment = {**os.environ, PLAN_VARIABLE: plan.to_json(), "PYSPARK_PYTHON": sys.executable}
     with open(plan.log_file(name), "ab") as log:
         return subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment

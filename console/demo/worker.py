@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -13,7 +14,7 @@ import lakelatch
 from lakelatch.console.demo.events import Events, read_events
 from lakelatch.console.demo.flights import batch_order
 from lakelatch.console.demo.keeper import cancel_in_flight, keep_once
-from lakelatch.console.demo.plan import COMPACTOR, FEEDS, KEEPER, DemoPlan
+from lakelatch.console.demo.plan import COMPACTOR, FEEDS, KEEPER, PLAN_VARIABLE, DemoPlan
 from lakelatch.errors import LakelatchError
 from lakelatch.spark.local_session import open_session
 from lakelatch.system import REAL_SYSTEM
@@ -28,7 +29,7 @@ _COMPACT_PAUSE_S = 1.0
 
 
 def main() -> int:
-    name, plan = sys.argv[1], DemoPlan.from_json(sys.argv[2])
+    name, plan = sys.argv[1], DemoPlan.from_json(os.environ[PLAN_VARIABLE])
     events = Events(plan.events_file(name))
     try:
         if name in (COMPACTOR, KEEPER):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from lakelatch.console.parser.completion import complete_option
 
@@ -94,6 +95,13 @@ class Group(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = super().shell_complete(ctx, incomplete)
+        if self._by_default and not incomplete.startswith("-"):
+            (first, *_) = self.commands[self._by_default].params
+            found = [*first.shell_complete(ctx, incomplete), *found]  # folders first: bash forgets what is before them
+        return found
 
 
 class Program(Group):

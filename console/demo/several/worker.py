@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 import lakelatch
 from lakelatch.console.demo.events import Events, read_events
+from lakelatch.console.demo.plan import PLAN_VARIABLE
 from lakelatch.console.demo.several.plan import AFTER, BEFORE, FLIGHTS, READER, SeveralPlan, added
 from lakelatch.errors import LakelatchError, Unavailable, WriteConflict
 from lakelatch.failpoints import calling
@@ -22,7 +23,7 @@ _LIVES_FOR = 2  # commits of a writer that is to be killed
 
 
 def main() -> int:
-    name, plan = sys.argv[1], SeveralPlan.from_json(sys.argv[2])
+    name, plan = sys.argv[1], SeveralPlan.from_json(os.environ[PLAN_VARIABLE])
     try:
         if name == READER:
             _read(plan)
