@@ -32,8 +32,8 @@ from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.decisions import Undecided
-from lakelatch.timeline.log.events import Event
-from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.timeline.log.events import COMPLETE, PLAN, WITHDRAW, Event
+from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.timeline.table_config import TableConfig
 
@@ -144,8 +144,10 @@ def take_cut(
             asks = {path: partial(_is_so_still, log, numbers[path], looks[path]) for path, log in logs.items()}
             if not all(_together(asks, storages, system).values()):
                 continue
-        if not any(_has_more(log, looks[path].tail, looks[path].snapshot) for path, log in logs.items()):
-            return tuple(_moment(path, looks[path].tail, looks[path].snapshot) for path in logs)
+        shown = {path: _without_later(log, looks[path].tail, looks[path].snapshot) for path, log in logs.items()}
+        moments = [_moment(path, looks[path].tail, one) for path, one in shown.items() if one is not None]
+        if len(moments) == len(logs):
+            return tuple(moments)
     raise Unavailable(
         f"the {len(logs)} tables have not been at rest together for {_TRIES_FOR_S:g} s: try again when they are less "
         "busy, or take the moments of fewer tables at once"
@@ -209,12 +211,21 @@ def _is_so_still(log: CommitLog, number: int, look: _Look) -> bool:
     return False
 
 
-def _has_more(log: CommitLog, tail: Tail, snapshot: Snapshot) -> bool:
-    """Whether the listing of the timeline may show files of later slots.
+def _without_later(log: CommitLog, tail: Tail, snapshot: Snapshot) -> Snapshot | None:
+    """The snapshot without the files of slots behind the tail, which came while the timeline was listed.
 
-    What has completed later, and is in no slot, is another engine's: it was there when the listing was made.
+    What has completed later, and is in no slot, is another engine's: it was there when the listing was made. None if
+    the later slots have taken something away.
     """
-    return bool(tail.number) and snapshot.latest_completion > tail.time and log.tail_number() != tail.number
+    if not tail.number or snapshot.latest_completion <= tail.time:
+        return snapshot
+    try:
+        later = log.events_after(tail.number, log.last_decided())
+    except LogMoved:
+        return None
+    if any(event.undoes or event.kind not in (COMPLETE, PLAN, WITHDRAW) for event in later):
+        return None
+    return Snapshot.of_names(snapshot.names - {event.file for event in later}) if later else snapshot
 
 
 def _moment(path: str, tail: Tail, snapshot: Snapshot) -> TableMoment:
