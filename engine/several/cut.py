@@ -1,8 +1,10 @@
 """One consistent moment of several tables: of a transaction over some of them, all is in it or nothing.
 
-The tails of all logs are read, and then all logs are listed once more. If none has gone on, and what was not decided
-still is not, then every moment between the two passes is the same one, and it is the cut. Comparing the transactions
-that were seen would not do: what two writers commit to one table each could be seen by two readers in either order.
+All logs are listed, and listed again. If none has gone on, every moment between the two is the same one, and it is the
+cut; what the last slots say is read beside the second listing, or behind it, since it does not change. If one of them
+is a part of a transaction that is decided by now, that may be later than this moment, so the logs are listed once more
+behind it. Comparing the transactions that were seen would not do: what two writers commit to one table each could be
+seen by two readers in either order.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.decisions import Undecided
-from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.timeline.log.events import COMPLETE, PLAN, WITHDRAW, Event
+from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.timeline.table_config import TableConfig
 
@@ -99,64 +102,130 @@ def _identity(storage: Storage) -> str:
     )
 
 
+@dataclass(frozen=True)
+class _Look:
+    """What a log and its timeline say up to the slot that was the last one in two listings, as far as it is decided.
+
+    `undecided` is the event of that slot if it is not; `is_decided` says that it is a part which was decided.
+    """
+
+    tail: Tail
+    snapshot: Snapshot
+    undecided: Event | None = None
+    is_decided: bool = False
+
+
 def take_cut(
     storages: Mapping[str, Storage],
     options: Options | None,
     system: System,
     open_table: Callable[[str], Storage] | None = None,
+    of_any_place: bool = False,
 ) -> tuple[TableMoment, ...]:
-    """One moment of these tables. Errors: `Unavailable` if they never rest, or a decision cannot be read."""
+    """One moment of these tables. Errors: `Unavailable` if they never rest, or a decision cannot be read.
+
+    `of_any_place`: whether it is still to be seen that there are tables; `InvalidRequest` if not.
+    """
     open_other = open_table or opening(options)
     logs = {path: CommitLog(storage, system, open_table=open_other) for path, storage in storages.items()}
-    for _ in tries(system, _BACKOFF, limit_s=_TRIES_FOR_S):
-        before = _together({path: partial(_last_decided, log) for path, log in logs.items()}, storages, system)
-        looks = _together({path: partial(_look_again, logs[path], before[path]) for path in logs}, storages, system)
-        found = {path: snapshot for path, snapshot in looks.items() if snapshot is not None}
-        if len(found) == len(logs) and not any(_has_more(logs[path], before[path], found[path]) for path in logs):
-            return tuple(_moment(path, before[path], found[path]) for path in logs)
+    are_here = _are_here(storages)
+    for turn, _ in enumerate(tries(system, _BACKOFF, limit_s=_TRIES_FOR_S)):
+        first = partial(_number, with_config=of_any_place and not turn)
+        numbers = _together({path: partial(first, log) for path, log in logs.items()}, storages, system)
+        # Where requests take no time, those of all logs follow each other as fast as they can.
+        if are_here and any(log.tail_number() != numbers[path] for path, log in logs.items()):
+            continue
+        look = partial(_look, lists_again=not are_here)
+        found = _together({path: partial(look, log, numbers[path]) for path, log in logs.items()}, storages, system)
+        looks = {path: one for path, one in found.items() if one is not None}
+        if len(looks) < len(logs):
+            continue
+        if any(one.is_decided for one in looks.values()):
+            asks = {path: partial(_is_so_still, log, numbers[path], looks[path]) for path, log in logs.items()}
+            if not all(_together(asks, storages, system).values()):
+                continue
+        shown = {path: _without_later(log, looks[path].tail, looks[path].snapshot) for path, log in logs.items()}
+        moments = [_moment(path, looks[path].tail, one) for path, one in shown.items() if one is not None]
+        if len(moments) == len(logs):
+            return tuple(moments)
     raise Unavailable(
         f"the {len(logs)} tables have not been at rest together for {_TRIES_FOR_S:g} s: try again when they are less "
         "busy, or take the moments of fewer tables at once"
     )
 
 
-def _last_decided(log: CommitLog) -> Tail:
-    """The tail as far as it is decided. Errors: `Unavailable` if its decision cannot be read."""
-    try:
-        return log.decided_tail()
-    except Undecided as error:
-        if error.reason:
-            raise Unavailable(error.message) from error
-        return log.before(error.event)
+def _number(log: CommitLog, with_config: bool) -> int:
+    """The number of the last slot now, 0 for an empty log. Errors: `InvalidRequest` if there is to be a table."""
+    if not with_config:
+        return log.tail_number()
+    found: list[int] = []
+    log.storage.together(partial(load_config, log.storage), lambda: found.append(log.tail_number()))
+    return found[0]
 
 
-def _look_again(log: CommitLog, tail: Tail) -> Snapshot | None:
-    """The timeline, with the files of all slots; None if the log ends elsewhere, or something was decided meanwhile."""
-    found: list[Tail] = []
-    numbers: list[int] = []
+def _look(log: CommitLog, number: int, lists_again: bool) -> _Look | None:
+    """What is there up to a slot; None if the log has gone on. Errors: `Unavailable` if a decision cannot be read."""
+    if not number:  # then the timeline alone says which moment it is
+        tail = log.look(Tail(0))
+        return None if log.tail_number() else _Look(tail, log.snapshots.take(tail))
+    numbers, slots, listings = [number], [], []
 
     def again() -> None:
         numbers.append(log.tail_number())
 
-    def look() -> None:
-        found.append(log.look(tail))
+    def read() -> None:
+        slots.append(log.stored(number))
 
-    if tail.number:
-        log.storage.together(again, look)
-    else:  # then the timeline alone says which moment it is
-        look()
-        again()
-    if numbers[0] == tail.number or (numbers[0] == tail.number + 1 and _last_decided(log).number == tail.number):
-        return log.snapshots.take(found[0])
-    return None
+    def list_timeline() -> None:
+        listings.append(log.snapshots.list())
+
+    log.storage.together(*([again] if lists_again else []), read, list_timeline)
+    (events,), (listing,) = slots, listings
+    if numbers[-1] != number or not events:
+        return None
+    tail, is_part = Tail(number, events), events[0].decision != ""
+    if is_part and events[0].file not in listing.listed:
+        try:
+            tail = Tail(number, log.decided(events))
+        except Undecided as error:
+            if error.reason:
+                raise Unavailable(error.message) from error
+            tail = log.before(events[0])
+    undecided = events[0] if tail.number < number else None
+    tail = log.look(tail, listing)  # made since the slot was there
+    return _Look(tail, log.snapshots.take(tail), undecided, is_part and undecided is None)
 
 
-def _has_more(log: CommitLog, tail: Tail, snapshot: Snapshot) -> bool:
-    """Whether the listing of the timeline may show files of later slots.
+def _is_so_still(log: CommitLog, number: int, look: _Look) -> bool:
+    """Whether the log ends where it did, and what was undecided is: so it was when another one's decision was read."""
+    if log.tail_number() != number:
+        return False
+    if look.undecided is None:
+        return True
+    try:
+        log.counts(look.undecided)
+    except Undecided as error:
+        if error.reason:
+            raise Unavailable(error.message) from error
+        return True
+    return False
 
-    What has completed later, and is in no slot, is another engine's: it was there when the listing was made.
+
+def _without_later(log: CommitLog, tail: Tail, snapshot: Snapshot) -> Snapshot | None:
+    """The snapshot without the files of slots behind the tail, which came while the timeline was listed.
+
+    What has completed later, and is in no slot, is another engine's: it was there when the listing was made. None if
+    the later slots have taken something away.
     """
-    return bool(tail.number) and snapshot.latest_completion > tail.time and log.tail_number() != tail.number
+    if not tail.number or snapshot.latest_completion <= tail.time:
+        return snapshot
+    try:
+        later = log.events_after(tail.number, log.last_decided())
+    except LogMoved:
+        return None
+    if any(event.undoes or event.kind not in (COMPLETE, PLAN, WITHDRAW) for event in later):
+        return None
+    return Snapshot.of_names(snapshot.names - {event.file for event in later}) if later else snapshot
 
 
 def _moment(path: str, tail: Tail, snapshot: Snapshot) -> TableMoment:
@@ -164,9 +233,14 @@ def _moment(path: str, tail: Tail, snapshot: Snapshot) -> TableMoment:
     return TableMoment(path, time, snapshot.mark(tail.number, tail.time))
 
 
+def _are_here(storages: Mapping[str, Storage]) -> bool:
+    """Whether no request takes long."""
+    return all(isinstance(storage, LocalStorage) for storage in storages.values())
+
+
 def _together(requests: Mapping[str, Callable[[], T]], storages: Mapping[str, Storage], system: System) -> dict[str, T]:
     """The answers of all tables, side by side where they are far away. Errors: those of the first in order."""
-    if len(requests) < 2 or all(isinstance(storage, LocalStorage) for storage in storages.values()):
+    if len(requests) < 2 or _are_here(storages):
         return {path: request() for path, request in requests.items()}
     answers: dict[str, T] = {}
     errors: dict[str, Exception] = {}
@@ -198,8 +272,7 @@ class Cut:
     def __init__(self, tables: Sequence[object], options: Options | None = None, system: System = REAL_SYSTEM) -> None:
         self._options = merged(options)
         storages = open_places(tables, options)
-        configs_of(storages, system)
-        self._moments = {one.path: one for one in take_cut(storages, options, system)}
+        self._moments = {one.path: one for one in take_cut(storages, options, system, of_any_place=True)}
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{without_secrets(path)} at {one.time}" for path, one in self._moments.items())

@@ -220,18 +220,20 @@ class TablesTransaction:
             self._parts.give_up()
             self._parts.await_ended()
             raise
-        has_ended = self._parts.await_ended()
+        # What was only read has no file that would speak for the decision, which stays then.
+        stays = not committed or (self._isolation == SERIALIZABLE and not self._read.issubset(self._written))
+        has_ended = self._parts.await_ended(None if stays else partial(self._forget, decisions, home))
         errors = self._parts.errors
         if committed and has_ended and not errors:
             self._state = _COMMITTED
-            if self._isolation == SERIALIZABLE and not self._read.issubset(self._written):
-                return  # what was only read has no file that would speak for the decision
-            try:
-                self._parts.forget_decision(decisions)
-            except LakelatchError as error:
-                _log.info("a decision stays in %s: %s", without_secrets(home.uri), error.message)
             return
         self._raise(committed, errors)
+
+    def _forget(self, decisions: Decisions, home: Storage) -> None:
+        try:
+            self._parts.forget_decision(decisions)
+        except LakelatchError as error:
+            _log.info("a decision stays in %s: %s", without_secrets(home.uri), error.message)
 
     def _raise(self, committed: bool | None, errors: Sequence[BaseException]) -> None:
         """The error of the whole, from those of its parts."""

@@ -175,6 +175,12 @@ TABLES_MISTAKES = [
         "x0's decision is deleted",
         replace(PATIENT, looks_at_tail=False, looks_for_file=False, writers=(0,)),
     ),
+    _planted(
+        "a cut that lists nothing behind a decision",
+        NO_MOMENT,
+        "cut reads table a up to slot 1",
+        replace(CUT, transactions=((0,),), writers=(1,), cut_confirms=False),
+    ),
     _planted("a cut of one pass", NO_MOMENT, "cut reads commit", replace(CUT, cut_by="one pass")),
     _planted(
         "a cut by ids",

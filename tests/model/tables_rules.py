@@ -42,7 +42,8 @@ class TableRules:
     shows_decided: bool = True  # completed files are made after the decision
     tells_shown: bool = True  # and the caller is told after them
     cut_by: str = "two passes"  # "one pass"; "ids": tables that miss what another one has committed are read again
-    cut_asks_again: bool = True  # the second pass asks for the decisions that were not there, too
+    cut_confirms: bool = True  # it lists once more behind the decisions that it has found
+    cut_asks_again: bool = True  # and then asks for those that were not there, too
     undecided_counts: bool = False  # for a cut
 
     def decision(self, who: int, attempt: int) -> int:

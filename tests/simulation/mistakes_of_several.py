@@ -30,8 +30,8 @@ OF_SEVERAL: dict[str, Mistake] = {
     ),
     "one look is a moment": Mistake(
         cut,
-        "_look_again",
-        (("if numbers[0] == tail.number or ", "if True or "),),
+        "_look",
+        (("if numbers[-1] != number or not events:", "if not events:"),),
         seeds=5,
         first=2,
         several=True,
@@ -54,7 +54,7 @@ OF_SEVERAL: dict[str, Mistake] = {
     "told before all tables show it": Mistake(
         TablesTransaction,
         "_commit",
-        (("has_ended = self._parts.await_ended()", "has_ended = True"),),
+        (("has_ended = self._parts.await_ended(", "has_ended = bool("),),
         seeds=5,
         first=2,
         several=True,

@@ -303,7 +303,7 @@ class CommitLog(LogReader):
                 if self._storage.put_if_absent(path, slot_bytes(events)):
                     return events
                 problem = "it is there, and could not be read"  # perhaps by a request of ours, sent twice
-                stored = self._read(event.number)
+                stored = self.stored(event.number)
                 if not stored and self.projections.was_shown(event):  # and removed since
                     return events
                 return stored if _of_operation(stored, event.operation_id) else ()
@@ -314,7 +314,7 @@ class CommitLog(LogReader):
                     self._drop_content(event)
                     raise
             try:
-                stored = self._read(event.number)
+                stored = self.stored(event.number)
                 if stored:
                     return stored if _of_operation(stored, event.operation_id) else ()
                 if self.projections.was_shown(event):  # completed by another, and the slot removed since

@@ -112,12 +112,12 @@ class LogReader:
 
     def last_prepared(self) -> Event | None:
         """The prepared event of the last slot, whether it is decided or not; None if that slot has none."""
-        events = self._read(self.tail_number())
+        events = self.stored(self.tail_number())
         return events[0] if events and events[0].decision else None
 
     def counts(self, event: Event) -> bool:
         """Whether a prepared event counts. Errors: those of `Decisions.counts`."""
-        return self.decisions.counts(event, self._read(event.number + 1))
+        return self.decisions.counts(event, self.stored(event.number + 1))
 
     def tail_number(self) -> int:
         """The number of the last slot now."""
@@ -126,12 +126,12 @@ class LogReader:
 
     def still_has(self, tail: Tail) -> bool:
         """Whether the storage has the slot of a tail as it was read, asked anew: then it is the same log."""
-        found = self._read(tail.number)
+        found = self.stored(tail.number)
         return bool(tail.events) and tail.events in (found, _aborted(found))
 
     def has_slot(self, number: int) -> bool:
         """Whether there is a slot of this number, asked anew, decided or not. One that was removed may be missed."""
-        return number in self._cache or bool(self._read(number))
+        return number in self._cache or bool(self.stored(number))
 
     def forget_old(self) -> None:
         """Forgets all slots that were read but the last one."""
@@ -188,8 +188,8 @@ class LogReader:
         self.others_wait = WAITING_NAME in names
         return names
 
-    def _read(self, number: int) -> tuple[Event, ...]:
-        """The events of a slot, none if it is not there."""
+    def stored(self, number: int) -> tuple[Event, ...]:
+        """The events of a slot as they were put, whether they count or not; none if it is not there."""
         try:
             return slot_events(self._storage.read(slot_path(number)), number)
         except NotFound:
@@ -200,7 +200,7 @@ class LogReader:
         before = event.number - 1
         return self._seen(Tail(before, self._cached(before)) if before else Tail(0))
 
-    def _decided(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
+    def decided(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
         """The events of a slot as they count. Errors: `Undecided`, and those of the table that has the decision."""
         if not events or not events[0].decision or self.counts(events[0]):
             return events
@@ -209,7 +209,7 @@ class LogReader:
     def _cached(self, number: int) -> tuple[Event, ...]:
         events = self._cache.get(number, ())
         if not events:
-            events = self._decided(self._read(number))
+            events = self.decided(self.stored(number))
             if events:
                 self._cache[number] = events
                 while len(self._cache) > _CACHED_SLOTS_MAX:

@@ -305,15 +305,22 @@ class Parts:
         """Ends all parts that are still at work, because the block has failed or was interrupted."""
         self._end_try(_Outcome.UNKNOWN if self._decision else _Outcome.ABORT)
 
-    def await_ended(self) -> bool:
+    def await_ended(self, forgets: Callable[[], object] | None = None) -> bool:
         """Waits until all parts have ended; False if one has not even been shown after a while: its storage hangs.
 
-        What follows a commit that is shown, as table services, takes the time that it takes.
+        What follows a commit that is shown, as table services, takes the time that it takes. `forgets` is called beside
+        that, once all are committed and shown, or have ended without an error.
         """
         until_ns = self._system.monotonic_ns() + round(_PREPARED_FOR_S * 1e9)
         if not self._wait_until(lambda: all(part.has_ended or part.is_shown for part in self._parts), until_ns):
             return False
-        return self._wait_until(lambda: all(part.has_ended for part in self._parts))
+        are_shown = all(part.is_shown for part in self._parts)
+        if are_shown and forgets is not None:
+            forgets()
+        has_ended = self._wait_until(lambda: all(part.has_ended for part in self._parts))
+        if not are_shown and forgets is not None and all(part.error is None for part in self._parts):
+            forgets()
+        return has_ended
 
     def _decide(self, decisions: Decisions) -> _Outcome:
         """Waits until all are prepared, and puts the decision."""

@@ -1,0 +1,114 @@
+"""A moment of tables that are written all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+from several_tables import FIRST, OPTIMISTIC, Tables, rows, values
+
+import lakelatch
+from lakelatch.engine.several.cut import TableMoment, take_cut
+from lakelatch.errors import InvalidRequest
+from lakelatch.storage.local import LocalStorage
+from lakelatch.system import REAL_SYSTEM
+from lakelatch.timeline.instant import TIMELINE_FOLDER
+from lakelatch.timeline.log.events import LOG_FOLDER, slot_path
+
+_WRITES_MOST = 8  # then nobody writes any more, and every cut comes to its end
+
+
+class WatchedStorage(LocalStorage):
+    """Calls a function before each read, and behind each listing, with its path or folder."""
+
+    told: Callable[[str], None]
+
+    @classmethod
+    def at(cls, root: str, told: Callable[[str], None]) -> WatchedStorage:
+        found = cls(root)
+        object.__setattr__(found, "told", told)
+        return found
+
+    def read(self, path: str) -> bytes:
+        self.told(path)
+        return super().read(path)
+
+    def names(self, folder: str) -> Sequence[str]:
+        found = super().names(folder)
+        self.told(folder)
+        return found
+
+
+def cut_of(tables: Tables, told: Callable[[int, str], None]) -> tuple[TableMoment, ...]:
+    storages = {path: WatchedStorage.at(path, partial(told, number)) for number, path in enumerate(tables.paths)}
+    return take_cut(storages, None, REAL_SYSTEM, lambda uri: LocalStorage(uri.removeprefix("file://")))
+
+
+def as_of(tables: Tables, moments: Sequence[TableMoment]) -> list[dict[int, int]]:
+    return [values(lakelatch.open(one.path).to_arrow(one.time)) for one in moments]
+
+
+def test_commits_that_come_while_a_cut_reads_do_not_make_it_begin_anew(tmp_path: Path) -> None:
+    """It knows after two listings of the logs which moment it is; what it then reads of others is left out."""
+    tables = Tables(tmp_path)
+    wrote: list[str] = []
+
+    def told(number: int, path: str) -> None:
+        if path in (slot_path(1), TIMELINE_FOLDER) and len(wrote) < _WRITES_MOST:
+            wrote.append(path)
+            for each in range(2):
+                tables.write(each, {1: 100 + len(wrote)}, at=len(wrote) + 1)
+
+    moments = cut_of(tables, told)
+    assert as_of(tables, moments) == [FIRST, FIRST]
+    assert 0 < len(wrote) < _WRITES_MOST, "it has begun anew until nobody wrote any more"
+    shown = [one.mark.snapshot().latest_completion for one in moments if one.mark is not None]
+    assert shown == [one.time for one in moments], "a transaction would take for seen what it has not seen"
+
+
+def test_a_commit_between_the_listings_makes_it_begin_anew(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    listed: list[int] = []
+
+    def told(number: int, path: str) -> None:
+        if path == LOG_FOLDER:
+            listed.append(number)
+            if len(listed) == 2:  # both have been listed once
+                tables.write(0, {1: 100})
+
+    assert as_of(tables, cut_of(tables, told)) == [{1: 100, 2: 20}, FIRST]
+    assert listed[:2] == [0, 1] and len(listed) > 4
+
+
+def test_a_decision_is_taken_for_one_of_the_moment_only_if_no_log_has_gone_on_since(tmp_path: Path) -> None:
+    """A transaction over the first two tables is decided behind the listings, and the third one is written before."""
+    tables = Tables(tmp_path, 3)
+    with lakelatch.transaction(tables.paths[:2], OPTIMISTIC) as tx:
+        for path in tables.paths[:2]:
+            tx.upsert(path, rows({1: 11}, 2))
+    listed: list[int] = []
+
+    def told(number: int, path: str) -> None:
+        listed.extend([number] if path == LOG_FOLDER else [])
+        if path.startswith(f"{LOG_FOLDER}/") and number == 2 and listed.count(2) == 2:
+            tables.write(2, {1: 12}, at=3)  # perhaps before the decision
+
+    assert as_of(tables, cut_of(tables, told)) == [{1: 11, 2: 20}, {1: 11, 2: 20}, {1: 12, 2: 20}]
+    assert listed.count(2) > 3
+
+
+def test_a_plain_tail_needs_two_listings_and_one_read(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    asked: list[tuple[int, str]] = []
+    cut_of(tables, lambda number, path: asked.append((number, path)))
+    assert [path.rpartition("/")[0] or path for number, path in asked if number == 0].count(LOG_FOLDER) == 1
+    assert asked.count((0, LOG_FOLDER)) == 2 and len(asked) == 8, asked
+
+
+def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    with pytest.raises(InvalidRequest, match="nowhere"):
+        lakelatch.snapshot([*tables.paths, str(tmp_path / "nowhere")])
+    assert not (tmp_path / "nowhere").exists()
