@@ -62,6 +62,7 @@ from lakelatch.format.merge.conditions import Condition
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import DELETE, INSERT, UPSERT
+from lakelatch.timeline.staged import StagedStorage
 from lakelatch.timeline.table_config import is_table
 from lakelatch.transactions.base.settings import MODE_OPTION, OPTIMISTIC, RETRIES_OPTION
 
@@ -378,18 +379,23 @@ class ArrowTable:
         """The options of a read of now; a transaction over several tables reads its own moment."""
         return {}
 
+    def _staged(self) -> StagedStorage | None:
+        """What a transaction over several tables has written before it reads; None outside of one."""
+        return None
+
     def _read(
         self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None, where: Expression | None = None
     ) -> pa.RecordBatchReader:
         options = reading({**self._options, **(more or self._now())}, columns, meta_columns)
-        return FilteredRead.of(self.path, options, where, system=self._system).reader()
+        staged = None if more else self._staged()
+        return FilteredRead.of(self.path, options, where, system=self._system, staged=staged).reader()
 
     def _parts(
         self, names: Iterable[str], where: Expression | None, conditions: tuple[Condition, ...] = ()
     ) -> Iterator[pa.Table]:
         """Columns of the rows of now that fulfil a condition, part by part; some may not fulfil `conditions`."""
         options = reading({**self._options, **self._now()}, names, False)
-        return FilteredRead.of(self.path, options, where, conditions, self._system).parts()
+        return FilteredRead.of(self.path, options, where, conditions, self._system, self._staged()).parts()
 
     def _parts_that_may_fulfil(self, names: Iterable[str], conditions: tuple[Condition, ...]) -> Iterator[pa.Table]:
         return self._parts(names, None, conditions)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from lakelatch.engine.options.batch import refuse_batch
+from lakelatch.engine.options.batch import BATCH_APPLICATION, BATCH_NUMBER, refuse_batch
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.services import ServiceOptions
 from lakelatch.engine.options.write import OPERATION, PARTITIONS_TO_DELETE, WriteOptions
@@ -36,12 +36,13 @@ from lakelatch.errors import InvalidRequest, InvariantBroken, WriteConflict
 from lakelatch.failpoints import failpoint
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
-from lakelatch.storage.uris import open_storage
+from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import DELETE_PARTITION, REPLACING_OPERATIONS
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.base.context import MemoryCheck
 from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.several.part import Part, part_of_thread
 from lakelatch.transactions.transaction import Transaction
 
 _log = logging.getLogger("lakelatch.engine")
@@ -118,6 +119,9 @@ def write_rows(
     write_options = replace(write_options, called=called)
     rows = make(write_options)
     storage = open_storage(path, write_options.manager.storage)
+    part = part_of_thread()
+    if part is not None and not part.leads:
+        return _write_after(part, rows, storage, write_options, service_options, system)
     # The manager first, so that wrong lock options make no table.
     with open_manager(storage, write_options.manager, system, remembers=True) as manager:
         # Before recovery, as a refused write leaves the table as it was, including pending instants of others.
@@ -127,6 +131,26 @@ def write_rows(
     with open_manager(storage, write_options.manager, system, remembers=True) as manager:
         table = open_fitted(storage, write_options, rows, memory_check=manager.memory_check)
         return _write(rows, table, manager, write_options.on(table.config), service_options)
+
+
+def _write_after(
+    part: Part,
+    rows: Rows,
+    storage: Storage,
+    options: WriteOptions,
+    services: ServiceOptions,
+    system: System,
+) -> CommitResult:
+    """A write that sees what earlier parts of its transaction have staged in the same table."""
+    if options.batch != part.leader.batch:
+        raise InvalidRequest(
+            f"two changes of {without_secrets(storage.uri)} in one transaction belong to different batches "
+            f"({BATCH_APPLICATION}, {BATCH_NUMBER}): give both to the transaction itself",
+            option=BATCH_NUMBER,
+        )
+    options = replace(options, batch=None)  # the first one is registered, and all of them are committed or none
+    with open_manager(storage, options.manager, system) as manager:
+        return _write(rows, open_fitted(part.sees or storage, options, rows), manager, options, services)
 
 
 class _RowsWrite(Write):
@@ -180,13 +204,18 @@ def _write(
     rows: Rows, table: OpenedTable, manager: TransactionManager, options: WriteOptions, services: ServiceOptions
 ) -> CommitResult:
     manager.recover()
+    part = part_of_thread()
+    if part is not None and part.leads:
+        part.batch = options.batch
     write = _RowsWrite(rows, table, manager, options)
     result = written_once(manager, options.batch, write.committed)
+    made = replace(write.table, storage=manager.storage, is_new=False)
     if not result.repeated:
         result = replace(result, rows_skipped=rows.skipped)
-        say_schema_again(manager, write.table, result.instant)
-    context = ServiceContext(replace(write.table, is_new=False), manager, rows.executor)
-    return after_commit(result, context, services)
+        say_schema_again(manager, made, result.instant)
+    if part is not None and not part.is_last:
+        return result
+    return after_commit(result, ServiceContext(made, manager, rows.executor), services)
 
 
 def open_fitted(

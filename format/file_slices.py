@@ -19,6 +19,7 @@ from lakelatch.format.names import (
     parse_data_file,
 )
 from lakelatch.storage.contract import path_below
+from lakelatch.timeline.instant import is_seen
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def file_slices(
         if file is None or name in absorbed_logs:
             continue
         completion = completions.get(file.instant)
-        if completion is None or (as_of is not None and completion > as_of):
+        if completion is None or (as_of is not None and not is_seen(completion, as_of)):
             continue
         # A compaction that was planned before the replace may complete after it, with rows and deletes from before.
         is_planned = isinstance(file, BaseFile) or is_kept_deletes(file)

@@ -17,6 +17,7 @@ from lakelatch.spark.changed import read_beside_logs
 from lakelatch.spark.native import read_natively
 from lakelatch.spark.spark_types import cores_of, for_each, to_spark
 from lakelatch.storage.uris import open_storage
+from lakelatch.timeline.staged import StagedStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -46,14 +47,28 @@ def read(
     incremental bounds speak of *completion* times. One that is still to come is refused (`InvalidRequest`), since what
     completes until then would change the answer.
     """
+    return read_staged(spark, path, options, where)
+
+
+def read_staged(
+    spark: SparkSession,
+    path: str,
+    options: Options | None = None,
+    where: str | Column | None = None,
+    staged: StagedStorage | None = None,
+) -> DataFrame:
+    """As `read`, in a transaction that has `staged` changes of the table."""
     call = Call(options)
     asked = call.read()
     if asked.images:
         changes = read_images(spark, path, asked)
         return changes if where is None else changes.where(where)
     if where is None:
-        return _frame(spark, plan_read(path, call))
-    plan = plan_read(path, call, where=where) if isinstance(where, str) else plan_read(path, all_columns(call))
+        return _frame(spark, plan_read(path, call, staged=staged))
+    if isinstance(where, str):
+        plan = plan_read(path, call, where=where, staged=staged)
+    else:
+        plan = plan_read(path, all_columns(call), staged=staged)
     frame = _named(plan, _frame(spark, plan)).where(where)
     return frame.select(*selected(plan.table.full_schema, asked).names)
 

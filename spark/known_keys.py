@@ -19,11 +19,12 @@ from lakelatch.engine.options.read import COLUMNS
 from lakelatch.engine.options.write import DROP, WriteOptions
 from lakelatch.engine.table.opening import open_table
 from lakelatch.spark.columns import analysed, checked, folder_value, same_rows
-from lakelatch.spark.frames_out import read
+from lakelatch.spark.frames_out import read_staged
 from lakelatch.spark.spark_types import renamings
 from lakelatch.storage.options import KNOWN_STORAGE_KEYS
 from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.table_config import EVENT_TIME, is_table
+from lakelatch.transactions.several.part import part_of_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -41,7 +42,9 @@ def with_new_keys(
     reading = {key: value for key, value in (given or {}).items() if key.lower() in KNOWN_STORAGE_KEYS}
 
     def rows() -> DataFrame:
-        frame, storage = source(), open_storage(path, options.manager.storage)
+        part = part_of_thread()
+        staged = None if part is None else part.sees
+        frame, storage = source(), staged or open_storage(path, options.manager.storage)
         there: DataFrame | None = None
         if is_table(storage):
             config = open_table(storage).config
@@ -50,7 +53,8 @@ def with_new_keys(
             refuse_times(options, config.name, config.time_fields)
             ordering = config.ordering_field if config.merge_mode == EVENT_TIME else None
             found = _Keys(config.record_key_fields, config.partition_fields, ordering)
-            there = read(frame.sparkSession, path, {**reading, COLUMNS: ",".join(found.identity)})
+            columns = {**reading, COLUMNS: ",".join(found.identity)}
+            there = read_staged(frame.sparkSession, path, columns, staged=staged)
         else:
             refuse_times(options, options.table_name or path, options.partition_fields if options.time_options else ())
             found = _Keys(options.record_key_fields or (), options.partition_fields or (), options.ordering_field)

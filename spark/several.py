@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from lakelatch.engine.options.arguments import Options, merged, moment, reading
 from lakelatch.engine.several.cut import Cut
 from lakelatch.engine.several.transaction import TablesTransaction
+from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.columns import Expression
-from lakelatch.spark.frames_out import read
+from lakelatch.spark.frames_out import read, read_staged
 from lakelatch.spark.merge import Merge
 from lakelatch.spark.table import Table
 
@@ -45,9 +47,9 @@ class transaction(TablesTransaction):
     """A transaction over several tables: `with lakelatch.transaction([orders, lines]) as tx:`.
 
     At the end of the block it is committed in all tables, or in none; an error in the block aborts it. `tx.upsert`,
-    `tx.insert`, `tx.merge`, `tx.update`, `tx.delete` and `tx.overwrite` are those of `Table` for one of the tables, and
-    each table is changed once. `tx.read` and the changes that read see one moment of all tables. Rows may be frames of
-    Spark, or whatever Arrow has.
+    `tx.insert`, `tx.merge`, `tx.update`, `tx.delete` and `tx.overwrite` are those of `Table` for one of the tables.
+    `tx.read` and the changes that read see one moment of all tables, and what the transaction has written before. Rows
+    may be frames of Spark, or whatever Arrow has.
 
     Under optimistic control a table that others have changed in the same file groups since that moment ends it
     (`WriteConflict`), with every table as it was: run the block again. `tx.results` has what was committed in each.
@@ -77,7 +79,7 @@ class transaction(TablesTransaction):
         columns: Iterable[str] | None = None,
         where: Expression | None = None,
     ) -> DataFrame:
-        """The rows of one of the tables at the transaction's moment."""
+        """The rows of one of the tables at the transaction's moment, and as the transaction has changed them since."""
         return self.table(table, spark).to_df(columns=columns, where=where)
 
     def upsert(self, table: object, data: Any, options: Options | None = None) -> None:
@@ -135,8 +137,15 @@ class _TableInside(Table):
     def _read(
         self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None, where: Expression | None = None
     ) -> DataFrame:
-        own = more or moment(self._whole.moment_of(self.path))
-        return super()._read(own, columns, meta_columns, where)
+        if more:
+            return super()._read(more, columns, meta_columns, where)
+        now = moment(self._whole.moment_of(self.path))
+        options = self._reading(now, columns, meta_columns)
+        return read_staged(self.spark, self.path, options, where, self._whole.staged_in(self.path))
+
+    def _open(self) -> OpenedTable:
+        staged = self._whole.staged_in(self.path)
+        return super()._open() if staged is None else open_table(staged)
 
     def _write(self, *arguments: Any) -> Any:
         self._whole.run(self.path, partial(super()._write, *arguments))

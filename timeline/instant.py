@@ -17,6 +17,7 @@ COMPLETED = "completed"
 ABORTED = "aborted"  # a plan that was cancelled; other engines pass over its file
 
 _COMPLETED_NAMES = frozenset(COMPLETED_ACTIONS.values())
+_STAGED = "9" * 14  # and the number of the commit
 _ROLLBACK, _RESTORE = f".{ROLLBACK}", f".{RESTORE}"
 
 
@@ -91,6 +92,21 @@ def requested_time(name: str) -> str:
 def is_time(text: str) -> bool:
     """Whether this is an instant's time."""
     return len(text) in (14, 17) and text.isascii() and text.isdigit()
+
+
+def staged_time(number: int) -> str:
+    """The completion time of a commit that its transaction has only staged, the first one being 0: after all others."""
+    return f"{_STAGED}{number:03d}"
+
+
+def is_staged_time(completion: str) -> bool:
+    """Whether a completion time is one of these, and so no moment."""
+    return completion.startswith(_STAGED)
+
+
+def is_seen(completion: str, moment: str | None) -> bool:
+    """Whether what completed then is seen at a moment: always, if the transaction that looks has staged it."""
+    return moment is None or completion <= moment or is_staged_time(completion)
 
 
 def is_completed(name: str) -> bool:

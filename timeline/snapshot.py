@@ -25,6 +25,7 @@ from lakelatch.timeline.instant import (
     INFLIGHT,
     TIMELINE_FOLDER,
     Instant,
+    is_staged_time,
     parse_file_name,
     undoes,
 )
@@ -49,6 +50,11 @@ class Mark:
     time: str = ""
     names: frozenset[str] = frozenset()
     moving: frozenset[str] = frozenset()  # the names that say where file groups are, and perhaps some more
+
+    def with_files(self, files: frozenset[str]) -> Mark:
+        """The same, if these completed files had been there."""
+        moving = (file for file in files if file.endswith(f".{REPLACE_COMMIT}"))
+        return replace(self, names=self.names | files, moving=self.moving.union(moving))
 
     def snapshot(self) -> Snapshot:
         """The snapshot that these names show."""
@@ -198,6 +204,10 @@ class Snapshot:
             **fields,
         )
 
+    def with_files(self, files: frozenset[str]) -> Snapshot:
+        """A copy that has these files as well, which its reader alone sees."""
+        return self.following(self.listed | files, self.late, self.number)
+
     def completed_with(self, done: Iterable[Instant]) -> Snapshot:
         """A copy in which these instants have completed as well; `listed` and `names` stay as they are."""
         return self._changed([one for one in done if not self.has(one)], [])
@@ -272,7 +282,8 @@ class Snapshot:
     @property
     def latest_completion(self) -> str:
         """The greatest completion time of what is there, "" for nothing: what a plan is planned against."""
-        return self.by_completion[-1].completion or "" if self.by_completion else ""
+        times = (one.completion or "" for one in reversed(self.by_completion))
+        return next((time for time in times if not is_staged_time(time)), "")
 
     @cached_property
     def instants(self) -> tuple[Instant, ...]:

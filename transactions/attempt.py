@@ -42,7 +42,7 @@ from lakelatch.transactions.base.outcome import Blocked, Cancel, Counted, Ended,
 from lakelatch.transactions.claims import beat_of
 from lakelatch.transactions.foreign import LockWatch
 from lakelatch.transactions.intent import Added, Intent, Look, Place, Turn
-from lakelatch.transactions.several.parts import Part
+from lakelatch.transactions.several.part import Part
 from lakelatch.transactions.several.undecided import await_decision
 
 T = TypeVar("T")
@@ -120,8 +120,8 @@ class _WithoutLock:
     def __init__(self, part: Part, release: Callable[[], object], race: Race) -> None:
         self._part, self._release, self._race = part, release, race
 
-    def put(self, event: Event) -> None:
-        self._part.put()
+    def put(self, events: Sequence[Event]) -> None:
+        self._part.put(events)
 
     def decided(self, event: Event) -> bool:
         with self._race.paused():
@@ -154,7 +154,7 @@ class _Loop(Generic[T]):
                 return result
             self._race.ensure_in_time()
 
-    def _prepare(self) -> Verdict | None:
+    def _prepare(self) -> Added | Verdict | None:
         """What comes before the first place of a turn; nothing at the others."""
         if self._look is not None:
             return None
@@ -200,7 +200,7 @@ class _Loop(Generic[T]):
                 return self._intent.counted(draft.event, place)
             if not isinstance(draft, Event):
                 return draft
-            others = turn.others(place, draft) if turn is not None else ()
+            others = turn.others(place, draft) if turn is not None else self._intent.others()
             event = self._create(replace(draft, token=place.token), place, others)
             if turn is not None:
                 self._context.elision.took(self._context.system.monotonic_ns() - began_ns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -37,7 +37,7 @@ from lakelatch.transactions.conflicts.report import write_conflict
 from lakelatch.transactions.fate import ended
 from lakelatch.transactions.group import GroupMember, Turn, found_completed, ready_commit
 from lakelatch.transactions.intent import Added, Deciding, Intent, Look, Place, added
-from lakelatch.transactions.several.parts import Part
+from lakelatch.transactions.several.part import Part
 
 _log = logging.getLogger("lakelatch.transactions")
 
@@ -74,6 +74,7 @@ class Commit(Intent[Outcome]):
         self._context = context
         self._turn: Turn | None = None
         self._part: Part | None = None  # of a transaction over several tables
+        self._followed_by: tuple[Event, ...] = ()  # later changes of the same table in it, at the last place
 
     def start(
         self,
@@ -102,7 +103,7 @@ class Commit(Intent[Outcome]):
         """The paths of the files that are committed, unless checks leave some out."""
         return [stat.path for stat in self._staged.metadata.stats]
 
-    def prepare(self, look: Look) -> Verdict | None:
+    def prepare(self, look: Look) -> Added | Verdict | None:
         """Closes, but for a commit that has been closed and goes on after it has cancelled plans."""
         if self._closed:
             return None
@@ -134,6 +135,8 @@ class Commit(Intent[Outcome]):
             own = found_completed(self._context, self._owner.state, place)
             if own is not None:
                 return Counted(own)
+        if self._part is not None and self._part.sees is not None:
+            place = replace(place, snapshot=place.snapshot.with_files(self._part.sees.files))
         at = At(self._context, self._owner.state, place, self._staged)
         for check in self._checks:
             verdict = check(place.snapshot, at)
@@ -154,7 +157,36 @@ class Commit(Intent[Outcome]):
         event = _completion(self._context, self._owner.state, content, at.staged.groups())
         if self._part is None:
             return event
-        return self._part.prepared(event, place.tail.number) or Retry("another part of the transaction tries again")
+        own = self._part.prepared(event, place.tail.number)
+        if own is None:
+            return Retry("another part of the transaction tries again")
+        return self._followed(own, place) if self._part.leads else own
+
+    def _followed(self, own: Event, place: Place) -> Event | Retry:
+        """The event, if nothing is in the way of what follows it in its slot either."""
+        events: list[Event] = []
+        before = [self._decided.metadata]
+        for part, later in self._later():
+            found = later.decide(replace(place, owned=None, before=tuple(before)))
+            if isinstance(found, Retry):
+                return found
+            if not isinstance(found, Event):
+                part.pass_on(found)
+                return Retry("a later change of the same table has to see to something first")
+            events.append(found)
+            before.append(later._decided.metadata)
+        self._followed_by = tuple(events)
+        return own
+
+    def _later(self) -> Iterator[tuple[Part, Commit]]:
+        """The changes of the same table that follow this one, whose threads wait."""
+        for part in self._part.followers if self._part is not None else ():
+            if not isinstance(part.write, Commit):
+                raise InvariantBroken(f"a part of {part.table} follows another one, and is no commit")
+            yield part, part.write
+
+    def others(self) -> Sequence[Event]:
+        return self._followed_by
 
     def part(self) -> Part | None:
         return self._part
@@ -165,6 +197,11 @@ class Commit(Intent[Outcome]):
     def added(self, event: Event, place: Place) -> Committed:
         if place.watch is not None:
             place.watch.tell_afterwards(place.snapshot.names | {event.file}, event.number)
+        for part, later in self._later():
+            if self._part is None:
+                break
+            own = next(one for one in self._part.events if one.operation_id == later._owner.state.operation_id)
+            part.pass_on(later.added(own, replace(place, watch=None)))
         return Committed(self.above, event.time, event.number, event.token, self._decided.metadata)
 
     def counted(self, event: Event, place: Place) -> Committed:

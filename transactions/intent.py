@@ -11,12 +11,13 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from lakelatch.errors import InvariantBroken
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.base.outcome import Committed, Ended, GivenUp, Verdict
 from lakelatch.transactions.claims import owns_claim
 from lakelatch.transactions.foreign import LockWatch
-from lakelatch.transactions.several.parts import Part
+from lakelatch.transactions.several.part import Part
 
 T = TypeVar("T")
 Added: TypeAlias = Event | Committed
@@ -27,13 +28,14 @@ class Place:
     """A place in the log that an event might take: after `tail`, where the timeline is as `snapshot` shows it.
 
     `watch` has the table's lease, None without one. `owned` says whether the instant's claim was there, if that was
-    asked already.
+    asked already. `before` is what earlier changes of the same transaction commit in the same slot.
     """
 
     tail: Tail
     snapshot: Snapshot
     watch: LockWatch | None = None
     owned: bool | None = None
+    before: tuple[CommitMetadata, ...] = ()
 
     @property
     def token(self) -> int:
@@ -113,8 +115,11 @@ class Intent(ABC, Generic[T]):
     claims_as: str = ""
     tries_first: bool = False
 
-    def prepare(self, look: Look) -> Verdict | None:
-        """Makes everything ready to be decided, asking at the same time for what the look wants."""
+    def prepare(self, look: Look) -> Added | Verdict | None:
+        """Makes everything ready to be decided, asking at the same time for what the look wants.
+
+        It returns what others have found, if these decide.
+        """
         return None
 
     def begin_turn(self) -> None:
@@ -128,6 +133,10 @@ class Intent(ABC, Generic[T]):
     @abstractmethod
     def decide(self, place: Place) -> Event | Verdict:
         """What becomes of it at a place in the log, perhaps one of several; with the same operation id each time."""
+
+    def others(self) -> Sequence[Event]:
+        """Events that share its slot, behind it, as they were decided with it."""
+        return ()
 
     def part(self) -> Part | None:
         """The part of a transaction over several tables that this event is, if it is one."""

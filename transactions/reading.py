@@ -18,7 +18,7 @@ from lakelatch.transactions.checks import At, written_since
 from lakelatch.transactions.conflicts.report import Work, write_conflict
 from lakelatch.transactions.intent import Added, Intent, Look, Place
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.several.parts import Part, ensure_may_take_part
+from lakelatch.transactions.several.part import Part, ensure_may_take_part
 from lakelatch.transactions.transaction import Transaction
 
 
@@ -59,7 +59,7 @@ class _Read(Intent[bool]):
     def prepare(self, look: Look) -> Verdict | None:
         if not self._staged:
             self._staged = True
-            self._part.stage()
+            self._part.stage(self)
         return None
 
     def decide(self, place: Place) -> Event | Verdict:

@@ -76,6 +76,7 @@ class Transaction:
         self.state = state
         self.status = OPEN
         self._opening = 0
+        self._detects = True
         self._swept: list[str] = []
         self._cleaned_up = False
         self.committed: Committed | None = None
@@ -108,6 +109,14 @@ class Transaction:
         """
         if self._context.settings.mode != NON_BLOCKING and mark.slot <= self.state.mark.slot:
             self.state = replace(self.state, mark=mark)
+
+    def see(self, files: frozenset[str]) -> None:
+        """Makes these completed files part of what was there when it began: commits that others do not see yet.
+
+        Its tasks look for no conflicts, since they would find those.
+        """
+        self.state = replace(self.state, mark=self.state.mark.with_files(files))
+        self._detects = False
 
     def commit(
         self,
@@ -307,6 +316,8 @@ class Transaction:
 
     def early_detection(self) -> EarlyDetection | None:
         """What tasks look for conflicts with while they are at work (`TaskFiles`); None if that is off."""
+        if not self._detects:
+            return None
         return early_detection(self._context, self.instant, self.state.action, self.state.mark.slot)
 
     def found_early(self) -> WriteConflict | None:

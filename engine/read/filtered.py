@@ -12,6 +12,7 @@ from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read, selecte
 from lakelatch.engine.sql.expressions import Expression, check_condition, holding
 from lakelatch.format.merge.conditions import Condition
 from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timeline.staged import StagedStorage
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class FilteredRead:
         where: Expression | None = None,
         conditions: Iterable[Condition] = (),
         system: System = REAL_SYSTEM,
+        staged: StagedStorage | None = None,
     ) -> FilteredRead:
         """Errors: those of `plan_read`, and `InvalidRequest` for a condition that is not understood.
 
@@ -37,9 +39,9 @@ class FilteredRead:
         """
         call = Call(options)
         if where is None or isinstance(where, str):
-            plan = plan_read(path, call, system, conditions, where or "")
+            plan = plan_read(path, call, system, conditions, where or "", staged)
         else:
-            plan = plan_read(path, all_columns(call), system)
+            plan = plan_read(path, all_columns(call), system, staged=staged)
         check_condition(where, plan.schema)
         return cls(plan, tuple(selected(plan.table.full_schema, call.read()).names), where)
 

@@ -37,6 +37,7 @@ from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.timeline.staged import StagedStorage
 from lakelatch.timeline.table_config import TableConfig
 
 _TRIES_MAX = 20
@@ -110,14 +111,19 @@ def plan_read(
     system: System = REAL_SYSTEM,
     conditions: Iterable[Condition] = (),
     where: str = "",
+    staged: StagedStorage | None = None,
 ) -> ReadPlan:
     """Plans a read, as of one listing of the timeline. Errors: `InvalidRequest`, `CorruptTable`.
+
+    A transaction sees what it has `staged`, above the moment that it reads.
 
     Slices without rows that fulfil the conditions, and the understood parts of the SQL text `where`, may be left out;
     the planned ones may have other rows, too. Columns mentioned in `where` come after the requested ones.
     """
     read_options = Call(options).read()
-    storage = open_storage(path, read_options.storage)
+    storage: Storage = staged or open_storage(path, read_options.storage)
+    if staged is not None:
+        read_options = replace(read_options, by_index=False)  # which knows nothing of it
     now_ms = system.realtime_ms()  # before the listing, which then has all that completed by then
     config, look = look_at(storage)
     return _confirmed(storage, config, _Asked(read_options, tuple(conditions), where), system, (now_ms, look))

@@ -1,8 +1,9 @@
 """A transaction over several tables: what it writes is seen in all of them or in none.
 
-Each table that is written has one part: a write of its own, which stages its files at once, in a thread, and waits for
-the end of the block. Then all parts are prepared in their tables' logs, and one decision makes them count
-(`transactions/several/parts.py`).
+Each change of a table is one part: a write of its own, which stages its files at once, in a thread, and waits for the
+end of the block. Reads in the block, and the parts after it, see what is staged as if it had completed
+(`timeline/staged.py`). At the end all parts are prepared in their tables' logs, those of one table in one slot, and one
+decision makes them count (`transactions/several/parts.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.several.cut import TableMoment, configs_of, open_places, opening, place_of, take_cut
 from lakelatch.engine.table.manager import open_manager
+from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.engine.write.attempt import Write
 from lakelatch.errors import (
     CommitUnknown,
     InvalidRequest,
@@ -36,9 +40,11 @@ from lakelatch.storage.uris import without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.decisions import Decisions
 from lakelatch.timeline.recorded_options import LOG_VERSION, PREPARING_LOG_VERSION
+from lakelatch.timeline.staged import StagedCommit, StagedStorage, with_staged
 from lakelatch.timeline.table_config import TableConfig, load_table_config
 from lakelatch.transactions.reading import hold_read
-from lakelatch.transactions.several.parts import Part, Parts, next_write_is, take_current_part
+from lakelatch.transactions.several.part import Part, next_write_is, take_current_part
+from lakelatch.transactions.several.parts import Parts
 
 S = TypeVar("S", bound="TablesTransaction")
 
@@ -51,10 +57,10 @@ _last: ContextVar[TablesTransaction | None] = ContextVar("lakelatch_transaction"
 class TablesTransaction:
     """One transaction over some tables, as a block. At its end it is committed in all of them, or in none.
 
-    What it reads is one moment of all tables, that of its first read. Under optimistic control every write is held
-    against what others have committed since; under non-blocking control nothing is. Each table can be changed once. An
-    error in the block, or of any part, ends it with all tables as they were. Inside the block nothing of it is visible
-    to others.
+    What it reads is one moment of all tables, that of its first read, and what it has written itself. Under optimistic
+    control every write is held against what others have committed since; under non-blocking control nothing is. A
+    table can be changed several times, in order: others see all of it at once. An error in the block, or of any part,
+    ends it with all tables as they were. Inside the block nothing of it is visible to others.
 
     With `isolation="snapshot"` two transactions may each read what the other one writes, and both commit. With
     "serializable" one of them ends: whatever has changed a table since it was read is in the way.
@@ -78,12 +84,12 @@ class TablesTransaction:
         for path, config in configs_of(self._storages, system).items():
             _ensure_may_take_part(path, config)
         self._parts = Parts(system.new_id(), system)
-        self._written: dict[str, Part] = {}
+        self._written: dict[str, list[Part]] = {}
         self._moments: dict[str, TableMoment] | None = None
         self._read: set[str] = set()
-        self._changed: set[str] = set()  # those that are written, or about to be
+        self._at_work: set[str] = set()  # those that are written just now
         self._state = _NEW
-        #: What was committed in each table, by its path, once the block has ended.
+        #: What was committed in each table by its last change, by its path, once the block has ended.
         self.results: dict[str, CommitResult] = {}
 
     def __repr__(self) -> str:
@@ -135,18 +141,12 @@ class TablesTransaction:
         self.arrow_table(table).delete(rows, options)
 
     def to_arrow(self, table: object, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of one of the tables at the transaction's moment."""
+        """The rows of one of the tables at the transaction's moment, and as the transaction has changed them since."""
         return self.arrow_table(table).to_arrow(columns=columns)
 
     def moment_of(self, path: str) -> str:
         """The completion time as of which this transaction reads a table. Errors: those of a cut."""
         self._ensure_open()
-        if path in self._written:
-            raise InvalidRequest(
-                f"{without_secrets(path)} was written by this transaction, and what it wrote cannot be read before "
-                "its end: read first, or keep the rows",
-                option="table",
-            )
         if self._moments is None:
             self._moments = {
                 one.path: one for one in take_cut(self._storages, self._options, self._system, self._open_table)
@@ -154,34 +154,54 @@ class TablesTransaction:
         self._read.add(path)
         return self._moments[path].time
 
+    def staged_in(self, path: str) -> StagedStorage | None:
+        """A table's storage with what this transaction has written in it so far; None if that is nothing."""
+        moment = None if self._moments is None else self._moments[path].time
+        found: StagedStorage | None = None
+        for number, part in enumerate(self._written.get(path, ())):
+            files = part.write.files if isinstance(part.write, Write) else None
+            if files is None:
+                raise InvariantBroken(f"a part of {without_secrets(path)} has staged nothing")
+            storage, state = found or self._storages[path], files.transaction.state
+            metadata = files.seen_in(storage, moment)
+            found = with_staged(storage, StagedCommit.of(number, state.instant, state.action, metadata))
+        return found
+
     def run(self, path: str, write: Callable[[], CommitResult | None]) -> None:
         """Carries out one write of a table up to its commit; `results` has what comes of it. Errors: the write's."""
         self._ensure_open()
-        if path in self._changed:
+        if path in self._at_work:
             raise InvalidRequest(
-                f"{without_secrets(path)} was changed by this transaction already, and each table is changed once: "
-                "put both changes into one frame, or one merge",
+                f"{without_secrets(path)} is being changed by this transaction in another thread: make the changes of "
+                "one table one after the other",
                 option="table",
             )
-        self._changed.add(path)
-        moment = None if self._moments is None else self._moments[path]
-        part = self._parts.add(self._storages[path].uri, None if moment is None else moment.mark)
-        at_work = partial(copy_context().run, self._at_work, path, part, write)
-        self._system.start_thread(at_work, f"lakelatch part {part.table}")
-        self._parts.await_staged(part)
-        if part.has_ended:
-            self._parts.remove(part)
-            if part.error is not None:
-                self._changed.discard(path)
-                raise part.error
-        self._written[path] = part
+        self._at_work.add(path)
+        try:
+            self._run(path, write)
+        finally:
+            self._at_work.discard(path)
 
-    def _at_work(self, path: str, part: Part, write: Callable[[], CommitResult | None]) -> None:
+    def _run(self, path: str, write: Callable[[], CommitResult | None]) -> None:
+        moment = None if self._moments is None else self._moments[path]
+        mark = None if moment is None else moment.mark
+        part = self._parts.add(self._storages[path].uri, mark, self.staged_in(path))
+        done = partial(copy_context().run, self._write, path, part, write)
+        self._system.start_thread(done, f"lakelatch part {part.table}")
+        self._parts.await_staged(part)
+        if not part.has_ended:
+            self._written.setdefault(path, []).append(part)
+            return
+        self._parts.remove(part)
+        if part.error is not None:
+            raise part.error
+
+    def _write(self, path: str, part: Part, write: Callable[[], CommitResult | None]) -> None:
         error: BaseException | None = None
         try:
             with next_write_is(part):
                 result = write()
-                if result is not None:
+                if result is not None and part.is_last:
                     self.results[path] = result
         except BaseException as raised:
             error = raised
@@ -206,8 +226,7 @@ class TablesTransaction:
     def _commit(self) -> None:
         if self._isolation == SERIALIZABLE and self._written:
             self._hold_what_was_read()
-        parts = [part for part in self._written.values() if not part.has_ended]
-        if not parts:
+        if not any(self._written.values()):
             self._state = _COMMITTED
             return
         home = next(storage for storage in self._storages.values() if storage.uri == self._parts.home.table)
@@ -260,7 +279,7 @@ class TablesTransaction:
         moments = self._moments or {}
         for path in sorted(self._read):
             if path in self._written:
-                self._written[path].has_read = moments[path].mark
+                self._written[path][0].has_read = moments[path].mark
             else:
                 self.run(path, partial(self._hold_read, path, moments[path]))
 
@@ -284,6 +303,13 @@ class _ArrowTable(ArrowTable):
 
     def _now(self) -> Options:
         return moment(self._transaction.moment_of(self.path))
+
+    def _staged(self) -> StagedStorage | None:
+        return self._transaction.staged_in(self.path)
+
+    def _open(self) -> OpenedTable:
+        staged = self._staged()
+        return super()._open() if staged is None else open_table(staged)
 
     def _write(self, *arguments: Any) -> Any:
         self._transaction.run(self.path, partial(super()._write, *arguments))

@@ -22,7 +22,7 @@ from lakelatch.format.evolution import Comparison, may_become
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import CLUSTER, COMMIT, COMPACT, DELTA_COMMIT, LOG_COMPACT, WRITE_ACTIONS
 from lakelatch.timeline.history.named_files import remember
-from lakelatch.timeline.instant import Instant, completed, parse_file_name
+from lakelatch.timeline.instant import Instant, completed, is_seen, parse_file_name
 from lakelatch.timeline.log.rollbacks import Rollbacks, may_be_undone
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
@@ -50,7 +50,7 @@ def schema_at(storage: Storage, config: TableConfig, timeline: Snapshot, moment:
     """The columns at a completion time, or now. Errors: `CorruptTable`, `InvalidRequest` for unsupported types."""
     completed = timeline.by_completion
     if moment is not None:
-        completed = tuple(one for one in completed if (one.completion or "") <= moment)
+        completed = tuple(one for one in completed if is_seen(one.completion or "", moment))
     found = _said_last(storage, config, completed)
     if found is not None and may_be_undone(parse_file_name(found.path.rpartition("/")[2]), timeline):
         late = Rollbacks(storage).late(timeline)

@@ -9,6 +9,7 @@ import logging
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import replace
+from typing import cast
 
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.executor import HERE, Executor
@@ -31,7 +32,7 @@ from lakelatch.transactions.base.outcome import Committed, Conflicted, GivenUp, 
 from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.conflicts.report import shown_loss
 from lakelatch.transactions.intent import Added, Look, Place
-from lakelatch.transactions.several.parts import ensure_may_take_part, take_current_part
+from lakelatch.transactions.several.part import ensure_may_take_part, take_current_part
 from lakelatch.transactions.transaction import OPEN, Transaction
 from lakelatch.transactions.winner import wait_for_winner
 
@@ -104,13 +105,23 @@ class Write(Commit, ABC):
                 self._kept.drop()
         return replace(_result(self._owner.state, self._context.storage, done), conflicts_retried=self._tried - 1)
 
-    def prepare(self, look: Look) -> Verdict | None:
-        """Begins and stages a try, if the last one is over; then closes it to tasks."""
+    @property
+    def files(self) -> StagedFiles | None:
+        """The files of this try, once they are staged."""
+        return self._files
+
+    def prepare(self, look: Look) -> Added | Verdict | None:
+        """Begins and stages a try, if the last one is over; then closes it to tasks.
+
+        What follows another change of the same transaction then waits for what is found for it.
+        """
         if self._files is None:
             self._transaction = transaction = self.begin(self._kept)
             self.instants += 1
             if self._part is not None and self._part.mark is not None:
                 transaction.conflicts_since(self._part.mark)
+            if self._part is not None and self._part.sees is not None:
+                transaction.see(self._part.sees.files)
             try:
                 if self._register is not None:
                     self._register.register(transaction)
@@ -121,9 +132,12 @@ class Write(Commit, ABC):
             except BaseException as error:
                 return self._lost_by(transaction, error)
             self._files = files
-            if self._part is not None:
-                self._part.stage()
-        return super().prepare(look)
+            if self._part is not None and self._part.leads:
+                self._part.stage(self)
+        found = super().prepare(look)
+        if found is not None or self._part is None or self._part.leads:
+            return found
+        return cast("Added | Verdict", self._part.follow(self))
 
     def decide(self, place: Place) -> Event | Verdict:
         try:

@@ -36,6 +36,8 @@ from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import InvariantBroken
 from lakelatch.format.file_groups import FileIds, cancelled_plans, replace_commits
 from lakelatch.format.log.blocks import data_block_format
+from lakelatch.format.slices.table_view import TableView
+from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import BULK_INSERT, INSERT_OVERWRITE_TABLE, REPLACE_COMMIT, REPLACING_OPERATIONS
 from lakelatch.timeline.metadata import CALLED_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata, FileGroup
 from lakelatch.timeline.recorded_options import GROUPING_LOG_VERSION
@@ -44,7 +46,7 @@ from lakelatch.transactions.base.context import TransactionState
 from lakelatch.transactions.base.outcome import Changed, Displaced, Staged, Verdict
 from lakelatch.transactions.checks import At, in_order
 from lakelatch.transactions.commit import Commit
-from lakelatch.transactions.several.parts import Part
+from lakelatch.transactions.several.part import Part
 from lakelatch.transactions.transaction import Transaction
 
 _log = logging.getLogger("lakelatch.engine")
@@ -132,6 +134,18 @@ class StagedFiles:
     def may_become_logs(self) -> bool:
         """Whether log files instead of these base files could not conflict."""
         return bool(self._options.non_blocking and first_bases(self.table.config, self.reports))
+
+    def seen_in(self, storage: Storage, moment: str | None) -> CommitMetadata:
+        """What would be committed if nobody else committed before it, as of a moment of the table; its files are there.
+
+        Called while the write waits.
+        """
+        if self.transaction.own_files is not None:
+            self.transaction.own_files.place()
+        metadata = self._metadata()
+        if self._replacement is None:
+            return metadata
+        return self._replacement.seen_in(TableView.load(storage, self.table.config, moment), metadata)
 
     def start(self, commit: Commit, keep_files: bool = False, part: Part | None = None) -> Commit:
         """Prepares the commit of these files. If it loses, they are kept if `keep_files`, unless they were merged."""

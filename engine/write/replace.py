@@ -52,6 +52,12 @@ class Replacement:
         """The successors that have no file yet, by the file groups to be replaced, as far as these are known."""
         return self._lacking(self._replaced(self._live, self._empty), metadata)
 
+    def seen_in(self, view: TableView, metadata: CommitMetadata) -> CommitMetadata:
+        """The metadata with all file groups that it replaces in a view of the table."""
+        found = view.slices()
+        live = {(one.partition, one.file_id) for one in found}
+        return replace(metadata, replaced=self._replaced(live, {group for group in live if group in self._empty}))
+
     def check(self, snapshot: Snapshot, at: At) -> Changed | Displaced:
         """Names all replaced file groups in the metadata; `Displaced` if successors are lacking."""
         completed, metadata = at.since, at.staged.metadata
@@ -66,6 +72,9 @@ class Replacement:
             if write.action != REPLACE_COMMIT and write.operation_type not in SERVICES_THAT_ADD_A_SLICE.values():
                 live |= write.file_groups
                 empty -= write.file_groups
+        for earlier in at.place.before:  # whose files may lie elsewhere by now
+            live |= earlier.file_groups()
+            empty -= earlier.file_groups()
         fresh = snapshot.names - self._seen
         for other in replace_commits(self._table.storage, fresh, archived_after=self._looked_at):
             live |= {(partition, file_id) for partition, ids in other.written.items() for file_id in ids}

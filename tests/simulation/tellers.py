@@ -34,7 +34,7 @@ from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.conflicts.report import Work
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.reading import hold_read
-from lakelatch.transactions.several.parts import Part, take_current_part
+from lakelatch.transactions.several.part import Part, take_current_part
 from lakelatch.transactions.transaction import Transaction
 
 MOVED_OF = ACCOUNTS[:2]  # what is moved between tables; the third account of each is moved within it alone

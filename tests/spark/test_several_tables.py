@@ -97,10 +97,20 @@ def test_a_batch_of_a_stream_is_committed_once_in_all_tables(
     assert len(orders.history().collect()) == 2
 
 
-def test_a_table_is_changed_once(shop: tuple[Table, Table]) -> None:
-    orders, _ = shop
-    with lakelatch.transaction([orders.path], LOCKS) as tx:
-        tx.delete(orders.path, "id = 1")
-        with pytest.raises(InvalidRequest, match="changed once"):
-            tx.delete(orders.path, "id = 2")
-    assert rows(orders) == []
+def test_reads_and_changes_see_what_was_written_before(spark: Any, shop: tuple[Table, Table]) -> None:
+    orders, lines = shop
+    with lakelatch.transaction([orders, lines]) as tx:
+        tx.upsert(lines, spark.createDataFrame([(2, 1, 25), (3, 2, 7)], "id int, order_id int, amount int"))
+        with pytest.raises(InvalidRequest, match="has a row with id=3"):
+            tx.insert(lines, spark.createDataFrame([(3, 2, 7)], "id int, order_id int, amount int"))
+        sums = tx.read(spark, lines).groupBy("order_id").sum("amount").toDF("id", "total")
+        merge = tx.merge(orders, sums).when_matched_update_all().when_not_matched_insert_all()
+        merge.execute()
+        assert sorted(map(tuple, tx.read(spark, orders).collect())) == [(1, 35), (2, 7)]
+        tx.update(orders, "total < 10", {"total": "total + 1"})
+        tx.delete(lines, "amount > 20")
+        assert tx.read(spark, lines, where="amount > 9").count() == 1
+        tx.overwrite(orders, tx.read(spark, orders).where("id = 2"))
+        tx.upsert(orders, spark.range(5, 7).selectExpr("int(id) as id", "1 as total"))
+        assert rows(orders) == [(1, 30)] and len(rows(lines)) == 2
+    assert rows(orders) == [(2, 8), (5, 1), (6, 1)] and rows(lines) == [(1, 1, 10), (3, 2, 7)]

@@ -153,7 +153,7 @@ class CommitLog(LogReader):
         failpoint("commit.before_slot")
         stored = self._create(event, self._place_others(event, others, take_time))
         if stored and prepared is not None:
-            prepared.put(event)
+            prepared.put(stored)
         place = self._place_of(event, stored) if stored else _Place.NONE
         if place is not _Place.NONE and prepared is not None and not prepared.decided(event):
             place = _Place.NONE

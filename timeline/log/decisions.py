@@ -108,10 +108,10 @@ def operation_of(decision: str) -> str:
 
 
 class Prepared(Protocol):
-    """A part of a transaction over several tables, as it is told of its event."""
+    """A table's part of a transaction over several, as it is told of its events; the first one is asked for."""
 
-    def put(self, event: Event) -> None:
-        """Called once the event has its slot, of which it is still to be seen whether it is part of the log."""
+    def put(self, events: Sequence[Event]) -> None:
+        """Called once all events have their slot, of which it is still to be seen whether it is part of the log."""
         ...
 
     def decided(self, event: Event) -> bool:

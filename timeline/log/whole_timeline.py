@@ -24,6 +24,7 @@ from lakelatch.timeline.instant import (
     REQUESTED,
     TIMELINE_FOLDER,
     Instant,
+    is_seen,
     parse_file_name,
     requested_time,
 )
@@ -112,7 +113,7 @@ class WholeTimeline:
         found = {archived.requested: archived.instant for archived in self.archived(actions, after, until)}
         for instant in self.active.by_completion:
             completion = instant.completion or ""
-            if instant.action in actions and completion > after and (until is None or completion <= until):
+            if instant.action in actions and completion > after and is_seen(completion, until):
                 found[instant.requested] = instant
         return sorted(found.values(), key=lambda instant: (instant.completion or "", instant.requested))
 

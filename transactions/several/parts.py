@@ -1,7 +1,7 @@
 """The parts of a transaction over several tables, and the decision that is made once for all of them.
 
-Each part is an ordinary write of its table, at work in a thread of its own: it begins, stages its files and waits.
-When all are staged, a *try* begins:
+Each part is an ordinary write of its table, at work in a thread of its own: it begins, stages its files and waits. A
+table's first part *leads* those that come after it, whose events share its slot. When all are staged, a *try* begins:
 
 1. the part of the first table, the *home*, puts its event into the log, prepared;
 2. then all others do, side by side. Each is checked at its place as any commit is, and from then on nobody adds a slot
@@ -16,30 +16,25 @@ again when the older one is decided. Whatever else ends a part ends them all, wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 from operator import attrgetter
 
-from lakelatch.errors import CommitUnknown, InvalidRequest, InvariantBroken, LakelatchError, Unavailable
+from lakelatch.errors import CommitUnknown, InvalidRequest, InvariantBroken, Unavailable
 from lakelatch.failpoints import failpoint
-from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.contract import PutUnknown
 from lakelatch.storage.uris import without_secrets
 from lakelatch.system import System
 from lakelatch.timeline.log.decisions import ABORT, Decision, Decisions, PreparedPart, decision_name, operation_of
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.snapshot import Mark
+from lakelatch.timeline.staged import StagedStorage
+from lakelatch.transactions.several.part import Part, PartGivenUp
 
 _PREPARED_FOR_S = 60.0  # so long all other writers of the tables may be kept waiting
 _TRIES_FOR_S = 600.0
 _REMOVED_EVERY = 16  # slots of the home
-
-
-class PartGivenUp(LakelatchError):
-    """Another part of the same transaction has failed, or its block has: nothing of this one is visible."""
 
 
 class _Outcome(Enum):
@@ -47,99 +42,6 @@ class _Outcome(Enum):
     AGAIN = "none counts, and all try again"
     ABORT = "none counts, and all end"
     UNKNOWN = "nobody can say"
-
-
-class Part:
-    """One table's part, as its own thread sees it.
-
-    `mark` is the table as the transaction reads it: what has completed since may be in its way. `has_read`: the same
-    where any change of the table is, because the transaction has read it and is to be serializable.
-    """
-
-    def __init__(self, parts: Parts, table: str, mark: Mark | None) -> None:
-        self._parts, self.table, self.mark = parts, table, mark
-        self.has_read: Mark | None = None
-        self.is_staged = self.is_put = self.gives_way = False
-        self.has_failed = self.is_shown = self.has_ended = False
-        self.event: Event | None = None  # while it is prepared
-        self.tried = 0  # the last try in which it may put its event
-        self.error: BaseException | None = None
-
-    def stage(self) -> None:
-        """Says that its files are staged, and waits until they are to be committed. Errors: `PartGivenUp`."""
-        self._parts.stage(self)
-
-    def await_turn(self, release: Callable[[], object]) -> None:
-        """Waits until the event may be put, after a call of `release` if that is not now. Errors: `PartGivenUp`."""
-        self._parts.await_turn(self, release)
-
-    def prepared(self, event: Event, after_slot: int) -> Event | None:
-        """The event that is to be put after this slot; None if its try is over, and it has to wait for another turn."""
-        return self._parts.prepared(self, event, after_slot)
-
-    def put(self) -> None:
-        """Says that the event has its slot: if this is the home, the others need wait no longer."""
-        self._parts.put(self)
-
-    def decided(self, event: Event) -> bool:
-        """Waits until it is known whether the event counts, which has its slot; False if it needs another one.
-
-        Errors: `PartGivenUp`; `CommitUnknown` if nobody can say.
-        """
-        return self._parts.decided(self, event)
-
-    def fail(self) -> None:
-        """Says that nothing comes of it, before it is rolled back: the others need wait no longer."""
-        self._parts.note(self, has_failed=True)
-
-    def show(self) -> None:
-        """Says that its completed file is there."""
-        self._parts.note(self, is_shown=True)
-
-    def give_way_to(self, event: Event) -> None:
-        """Called before another transaction over several tables is waited for, whose prepared event this is."""
-        self._parts.give_way_to(self, event)
-
-
-_current: ContextVar[Part | None] = ContextVar("lakelatch_part", default=None)
-_of_thread: ContextVar[Part | None] = ContextVar("lakelatch_part_of_thread", default=None)
-
-
-def ensure_may_take_part(provider: LockProvider, table: str) -> None:
-    """Errors: `InvalidRequest` for locks that Java Hudi takes: it rolls back a part whose heartbeat it misses."""
-    if provider.taken_by_hudi:
-        raise InvalidRequest(
-            f"the writers of {without_secrets(table)} take Hudi's own locks, so that a writer of Java Hudi could roll "
-            "back a part of a transaction over several tables that is committed: write the table alone, or move it "
-            "with `lakelatch locks migrate` to locks that Java does not take",
-            option="hoodie.write.lock.provider",
-        )
-
-
-def take_current_part() -> Part | None:
-    """The part that the next write of this thread is, if it is one; it is given once."""
-    part = _current.get()
-    _current.set(None)
-    return part
-
-
-@contextmanager
-def next_write_is(part: Part) -> Iterator[None]:
-    """Makes the next write of this thread a part, for which it gives way to others until the block's end."""
-    _current.set(part)
-    _of_thread.set(part)
-    try:
-        yield
-    finally:
-        _current.set(None)
-        _of_thread.set(None)
-
-
-def give_way_to(event: Event) -> None:
-    """Called before another transaction over several tables is waited for, by whatever a part does meanwhile."""
-    part = _of_thread.get()
-    if part is not None:
-        part.give_way_to(event)
 
 
 class Parts:
@@ -161,10 +63,16 @@ class Parts:
         """The part of the table in which the decision lies."""
         return self._parts[0]
 
-    def add(self, table: str, mark: Mark | None) -> Part:
-        """A part of the table with this URI, for a write in a thread of its own."""
-        part = Part(self, table, mark)
+    def add(self, table: str, mark: Mark | None, sees: StagedStorage | None = None) -> Part:
+        """A part of the table with this URI, for a write in a thread of its own, after those that it has already.
+
+        `sees` is the table's storage with what these have staged.
+        """
         with self._changed:
+            leader = next((one for one in self._parts if one.table == table), None)
+            part = Part(self, table, mark, leader, sees)
+            if leader is not None:
+                leader.followers.append(part)
             self._parts.append(part)
             self._parts.sort(key=attrgetter("table"))
         return part
@@ -173,6 +81,8 @@ class Parts:
         """Forgets a part that has ended without anything to commit."""
         with self._changed:
             self._parts.remove(part)
+            if not part.leads:
+                part.leader.followers.remove(part)
 
     # -- what the parts' threads call ---------------------------------------------------------------------------------
 
@@ -183,9 +93,25 @@ class Parts:
             self._wait(lambda: self._try > 0 or self._is_over)
             self._ensure_goes_on()
 
+    def follow(self, part: Part) -> object:
+        with self._changed:
+            part.is_staged = part.is_ready = True
+            self._changed.notify_all()
+            self._wait(lambda: part.found is not None or part.leader.has_ended)
+            found, part.found, part.is_ready = part.found, None, False
+        if found is None:
+            raise part.as_its_leader()
+        return found
+
+    def pass_on(self, part: Part, found: object) -> None:
+        with self._changed:
+            part.found, part.is_ready = found, False
+            self._changed.notify_all()
+
     def await_turn(self, part: Part, release: Callable[[], object]) -> None:
         with self._changed:
-            part.gives_way = False  # whom it has waited for is decided
+            if self._follow_ready(part):
+                part.gives_way = False  # whom it has waited for is decided
             self._changed.notify_all()
             has_to_wait = not self._may_put(part)
         if has_to_wait:
@@ -197,7 +123,7 @@ class Parts:
 
     def prepared(self, part: Part, event: Event, after_slot: int) -> Event | None:
         with self._changed:
-            if part.tried != self._try or self._try in self._outcomes:
+            if part.leader.tried != self._try or self._try in self._outcomes:
                 return None
             if part is self.home and self.home.is_put:  # in a slot that is not part of the log after all
                 self._begins_again = True
@@ -207,9 +133,9 @@ class Parts:
                 self._decision = decision_name(after_slot + 1, self.operation_id)
             return replace(event, decision=self._decision, home=self.home.table)
 
-    def put(self, part: Part) -> None:
+    def put(self, part: Part, events: Sequence[Event]) -> None:
         with self._changed:
-            part.is_put = part.tried == self._try
+            part.is_put, part.events = part.tried == self._try, tuple(events)
             self._changed.notify_all()
 
     def decided(self, part: Part, event: Event) -> bool:
@@ -236,7 +162,7 @@ class Parts:
                     option="tables",
                 )
             if self._try and operation_of(event.decision) < self.operation_id:
-                part.gives_way = True
+                part.leader.gives_way = True
                 self._changed.notify_all()
 
     def note(self, part: Part, **flags: bool) -> None:
@@ -251,11 +177,15 @@ class Parts:
             self._changed.notify_all()
 
     def _may_put(self, part: Part) -> bool:
-        if not self._try or self._try in self._outcomes or self._begins_again:
+        if not self._try or self._try in self._outcomes or self._begins_again or not self._follow_ready(part):
             return False
         if part is self.home:
             return part.tried == self._try or not any(other.gives_way for other in self._parts)
         return self.home.is_put
+
+    def _follow_ready(self, part: Part) -> bool:
+        """Whether all that follow a part wait for it."""
+        return all(one.is_ready for one in part.followers)
 
     @property
     def _is_over(self) -> bool:
@@ -379,7 +309,7 @@ class Parts:
 
     @property
     def _is_prepared(self) -> bool:
-        return all(part.event is not None for part in self._parts)
+        return all(part.event is not None for part in self._parts if part.leads)
 
     @property
     def _has_failed(self) -> bool:

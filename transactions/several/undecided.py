@@ -15,7 +15,7 @@ from lakelatch.storage.uris import without_secrets
 from lakelatch.timeline.log.decisions import ABORT, Undecided
 from lakelatch.timeline.log.events import Event
 from lakelatch.transactions.base.context import TransactionContext
-from lakelatch.transactions.several.parts import give_way_to
+from lakelatch.transactions.several.part import give_way_to
 
 _BACKOFF = Backoff(first_s=0.005, longest_s=0.5)
 _WAIT_MOST_S = 600.0

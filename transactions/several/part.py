@@ -1,0 +1,177 @@
+"""One part of a transaction over several tables, as the write that it is sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError
+from lakelatch.locks.contract import LockProvider
+from lakelatch.storage.uris import without_secrets
+from lakelatch.timeline.log.events import Event
+from lakelatch.timeline.snapshot import Mark
+from lakelatch.timeline.staged import StagedStorage
+
+
+class PartGivenUp(LakelatchError):
+    """Another part of the same transaction has failed, or its block has: nothing of this one is visible."""
+
+
+class PartsOfOne(Protocol):
+    """All parts of one transaction, as a part calls them."""
+
+    def stage(self, part: Part) -> None: ...
+    def follow(self, part: Part) -> object: ...
+    def pass_on(self, part: Part, found: object) -> None: ...
+    def await_turn(self, part: Part, release: Callable[[], object]) -> None: ...
+    def prepared(self, part: Part, event: Event, after_slot: int) -> Event | None: ...
+    def put(self, part: Part, events: Sequence[Event]) -> None: ...
+    def decided(self, part: Part, event: Event) -> bool: ...
+    def note(self, part: Part, **flags: bool) -> None: ...
+    def give_way_to(self, part: Part, event: Event) -> None: ...
+
+
+class Part:
+    """One write of a table, as its own thread sees it.
+
+    `mark` is the table as the transaction reads it: what has completed since may be in its way. `has_read`: the same
+    where any change of the table is, because the transaction has read it and is to be serializable. `sees` is the
+    table's storage with what the parts before it in the same table have staged; the first of those is its `leader`,
+    which puts one slot for all of them.
+    """
+
+    def __init__(
+        self,
+        parts: PartsOfOne,
+        table: str,
+        mark: Mark | None,
+        leader: Part | None = None,
+        sees: StagedStorage | None = None,
+    ) -> None:
+        self._parts, self.table, self.mark, self.sees = parts, table, mark, sees
+        self.leader = leader or self
+        self.followers: list[Part] = []
+        self.has_read: Mark | None = None
+        self.write: object | None = None  # what waits in this part's thread, once it is staged
+        self.batch: object | None = None
+        self.is_staged = self.is_put = self.gives_way = False
+        self.is_ready = False  # whether it follows its leader, and has nothing to do before that may decide
+        self.found: object | None = None  # what its leader has found for it
+        self.has_failed = self.is_shown = self.has_ended = False
+        self.event: Event | None = None  # while it is prepared
+        self.events: tuple[Event, ...] = ()  # those of the last slot that it has put
+        self.tried = 0  # the last try in which it may put its event
+        self.error: BaseException | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is the first of its table, and so puts the slot."""
+        return self.leader is self
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other part of its table comes after it."""
+        return (self.leader.followers or [self.leader])[-1] is self
+
+    def stage(self, write: object) -> None:
+        """Says that its files are staged, and waits until they are to be committed. Errors: `PartGivenUp`."""
+        self.write = write
+        self._parts.stage(self)
+
+    def follow(self, write: object) -> object:
+        """Says that it is staged and closed, and waits for what its leader finds for it.
+
+        Errors: `PartGivenUp`; `CommitUnknown` if nobody can say.
+        """
+        self.write = write
+        return self._parts.follow(self)
+
+    def pass_on(self, found: object) -> None:
+        """Gives a part what its leader has found for it, and lets it go on."""
+        self._parts.pass_on(self, found)
+
+    def await_turn(self, release: Callable[[], object]) -> None:
+        """Waits until the event may be put, after a call of `release` if that is not now. Errors: `PartGivenUp`."""
+        self._parts.await_turn(self, release)
+
+    def prepared(self, event: Event, after_slot: int) -> Event | None:
+        """The event that is to be put after this slot; None if its try is over, and it has to wait for another turn."""
+        return self._parts.prepared(self, event, after_slot)
+
+    def put(self, events: Sequence[Event]) -> None:
+        """Says that its events have their slot: if this is the home, the others need wait no longer."""
+        self._parts.put(self, events)
+
+    def decided(self, event: Event) -> bool:
+        """Waits until it is known whether the event counts, which has its slot; False if it needs another one.
+
+        Errors: `PartGivenUp`; `CommitUnknown` if nobody can say.
+        """
+        return self._parts.decided(self, event)
+
+    def fail(self) -> None:
+        """Says that nothing comes of it, before it is rolled back: the others need wait no longer."""
+        self._parts.note(self, has_failed=True)
+
+    def show(self) -> None:
+        """Says that its completed file is there."""
+        self._parts.note(self, is_shown=True)
+
+    def give_way_to(self, event: Event) -> None:
+        """Called before another transaction over several tables is waited for, whose prepared event this is."""
+        self._parts.give_way_to(self, event)
+
+    def as_its_leader(self) -> LakelatchError:
+        """The error of one whose leader has ended, and has not said that it is committed."""
+        error = self.leader.error
+        if isinstance(error, CommitUnknown):
+            return CommitUnknown(error.message, **error.details)
+        return PartGivenUp("an earlier change of the same table has failed")
+
+
+_current: ContextVar[Part | None] = ContextVar("lakelatch_part", default=None)
+_of_thread: ContextVar[Part | None] = ContextVar("lakelatch_part_of_thread", default=None)
+
+
+def ensure_may_take_part(provider: LockProvider, table: str) -> None:
+    """Errors: `InvalidRequest` for locks that Java Hudi takes: it rolls back a part whose heartbeat it misses."""
+    if provider.taken_by_hudi:
+        raise InvalidRequest(
+            f"the writers of {without_secrets(table)} take Hudi's own locks, so that a writer of Java Hudi could roll "
+            "back a part of a transaction over several tables that is committed: write the table alone, or move it "
+            "with `lakelatch locks migrate` to locks that Java does not take",
+            option="hoodie.write.lock.provider",
+        )
+
+
+def take_current_part() -> Part | None:
+    """The part that the next write of this thread is, if it is one; it is given once."""
+    part = _current.get()
+    _current.set(None)
+    return part
+
+
+def part_of_thread() -> Part | None:
+    """The part that this thread works for, if it does."""
+    return _of_thread.get()
+
+
+@contextmanager
+def next_write_is(part: Part) -> Iterator[None]:
+    """Makes the next write of this thread a part, for which it gives way to others until the block's end."""
+    _current.set(part)
+    _of_thread.set(part)
+    try:
+        yield
+    finally:
+        _current.set(None)
+        _of_thread.set(None)
+
+
+def give_way_to(event: Event) -> None:
+    """Called before another transaction over several tables is waited for, by whatever a part does meanwhile."""
+    part = _of_thread.get()
+    if part is not None:
+        part.give_way_to(event)
