@@ -21,7 +21,7 @@ from lakelatch.transactions.base.settings import (
     EarlySettings,
     MarkerServerSettings,
 )
-from lakelatch.transactions.early.server_client import MARKERS_PATH, ServerAddress
+from lakelatch.transactions.early.server_client import MARKERS_PATH, ServerAddress, session_name, signed_request
 from lakelatch.transactions.early.task_files import TaskFiles
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
@@ -101,12 +101,17 @@ def served(
         yield writers
 
 
+def authorization(token: str, text: str) -> str:
+    """The header by which a request is signed."""
+    return f"Lakelatch {session_name(token)}:{signed_request(token, text.encode())}"
+
+
 def post(address: ServerAddress, body: Any, token: str | None = None) -> tuple[int, str]:
     """One request, as any program could send it."""
     connection = http.client.HTTPConnection(address.host, address.port, timeout=30)
     try:
         text = body if isinstance(body, str) else json.dumps(body)
-        headers = {} if token == "" else {"Authorization": f"Bearer {token or address.token}"}
+        headers = {} if token == "" else {"Authorization": authorization(token or address.token, text)}
         connection.request("POST", MARKERS_PATH, text, headers)
         response = connection.getresponse()
         return response.status, response.read().decode()

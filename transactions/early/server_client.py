@@ -1,7 +1,13 @@
-"""The tasks' side of a marker server: one connection, one request for all files of a step, and one deadline for it."""
+"""The tasks' side of a marker server: one connection, one request for all files of a step, and one deadline for it.
+
+Requests and answers are signed with the write's token, which itself is never sent: who listens on the network learns
+names of files, and can neither announce any nor answer in the driver's place.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import http.client
 import json
 import logging
@@ -16,6 +22,7 @@ from lakelatch.transactions.conflicts.contract import Conflict
 from lakelatch.transactions.early.notes import decode_conflict, encode_conflict
 
 MARKERS_PATH = "/v1/markers"
+SCHEME, SIGNATURE = "Lakelatch", "X-Lakelatch-Signature"
 _DEADLINE_S = 10.0
 _TRY_S = 3.0  # then the same request is sent again, on a new connection
 _FIRST_WAIT_S = 0.05
@@ -32,6 +39,22 @@ class ServerAddress:
     host: str
     port: int
     token: str = field(repr=False)
+
+
+def session_name(token: str) -> str:
+    """Says whose a request is, and nothing of the token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def signed_request(token: str, body: bytes) -> str:
+    """What only who has the token can say of a request."""
+    return hmac.new(token.encode(), b"request\n" + body, hashlib.sha256).hexdigest()
+
+
+def signed_answer(token: str, body: bytes, answer: bytes) -> str:
+    """And of the answer to it."""
+    text = b"answer\n%d\n" % len(body) + body + answer
+    return hmac.new(token.encode(), text, hashlib.sha256).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -119,10 +142,17 @@ class MarkerClient:
             self._connection = http.client.HTTPConnection(self._address.host, self._address.port, timeout=timeout_s)
         elif self._connection.sock is not None:
             self._connection.sock.settimeout(timeout_s)
-        headers = {"Authorization": f"Bearer {self._address.token}", "Content-Type": "application/json"}
+        token = self._address.token
+        signed = f"{SCHEME} {session_name(token)}:{signed_request(token, body)}"
+        headers = {"Authorization": signed, "Content-Type": "application/json"}
         self._connection.request("POST", MARKERS_PATH, body, headers)
         response = self._connection.getresponse()
-        return response.status, response.read().decode("utf-8", "replace")
+        answer = response.read()
+        if response.status == 200:
+            said = response.headers.get(SIGNATURE, "")
+            if not hmac.compare_digest(said.encode(), signed_answer(token, body, answer).encode()):
+                raise http.client.HTTPException("the answer is not signed with the write's token")
+        return response.status, answer.decode("utf-8", "replace")
 
     def _lost(self, reason: str) -> ServerLost:
         """The error; each process logs one warning each time that the server is lost."""

@@ -1,6 +1,7 @@
 """The marker server: a small HTTP server in the driver, to which the tasks of its writes announce their files.
 
-One process has one server for each address, and it serves any number of writes: a request's token says whose it is.
+One process has one server for each address, and it serves any number of writes: each request is signed with the token
+of one, which is never sent, and each answer is signed with it as well.
 The loop of the server does no more than parse and answer; the storage is worked on by other threads. Nothing that is
 needed for safety lives in its memory: it may stop, be paused or be gone at any moment.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
+import hmac
 import json
 import socket
 import threading
@@ -23,7 +24,15 @@ from aiohttp import web
 
 from lakelatch.errors import InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.transactions.base.settings import MARKER_HOST_OPTION, MARKER_PORT_OPTION
-from lakelatch.transactions.early.server_client import MARKERS_PATH, Answer
+from lakelatch.transactions.early.server_client import (
+    MARKERS_PATH,
+    SCHEME,
+    SIGNATURE,
+    Answer,
+    session_name,
+    signed_answer,
+    signed_request,
+)
 from lakelatch.transactions.marker_server.batches import MarkerBatches, group_of
 from lakelatch.transactions.marker_server.checker import MarkerChecker
 from lakelatch.transactions.markers.files import INFIX, is_data_path
@@ -85,7 +94,7 @@ class MarkerServer:
     def __init__(self, host: str, port: int) -> None:
         self._socket = _listen(host, port)
         self.port = int(self._socket.getsockname()[1])
-        self._sessions: dict[str, MarkerSession] = {}
+        self._sessions: dict[str, tuple[str, MarkerSession]] = {}  # with their tokens, by name
         self._loop = asyncio.new_event_loop()
         self._ready: Future[None] = Future()
         self._stop = asyncio.Event()
@@ -94,11 +103,11 @@ class MarkerServer:
         self._ready.result(_START_S)
 
     def open_session(self, token: str, session: MarkerSession) -> None:
-        self._sessions[_digest(token)] = session
+        self._sessions[session_name(token)] = token, session
 
     def end_session(self, token: str) -> MarkerSession:
         """The session of this token, whose requests are refused from now on; it is still to be closed."""
-        return self._sessions.pop(_digest(token))
+        return self._sessions.pop(session_name(token))[1]
 
     @property
     def idle(self) -> bool:
@@ -134,19 +143,24 @@ class MarkerServer:
             await runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
-        kind, _, token = request.headers.get("Authorization", "").partition(" ")
-        session = self._sessions.get(_digest(token)) if kind == "Bearer" else None
-        if session is None:
+        scheme, _, said = request.headers.get("Authorization", "").partition(" ")
+        name, _, signature = said.partition(":")
+        opened = self._sessions.get(name) if scheme == SCHEME else None
+        body = await request.read() if opened is not None else b""
+        if opened is None or not hmac.compare_digest(signature.encode(), signed_request(opened[0], body).encode()):
             return web.Response(status=401, text="this token opens no write here")
+        token, session = opened
         try:
-            name, markers = _parse(await request.text())
+            name, markers = _parse(body.decode())
         except ValueError as error:
             return web.Response(status=400, text=str(error))
         try:
             answer = await asyncio.wrap_future(session.ask(name, markers))
         except Unavailable as error:
             return web.Response(status=503, text=str(error))
-        return web.Response(text=answer.to_json(), content_type="application/json")
+        text = answer.to_json().encode()
+        headers = {SIGNATURE: signed_answer(token, body, text)}
+        return web.Response(body=text, content_type="application/json", headers=headers)
 
 
 def _parse(body: str) -> tuple[str, list[str]]:
@@ -163,11 +177,6 @@ def _parse(body: str) -> tuple[str, list[str]]:
 def _is_marker(marker: str) -> bool:
     path, infix, kind = marker.rpartition(INFIX)
     return bool(infix) and kind.isalpha() and is_data_path(path)
-
-
-def _digest(token: str) -> str:
-    """Looked up in place of the token, so that the time of a lookup reveals nothing of it."""
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def _listen(host: str, port: int) -> socket.socket:
