@@ -11,13 +11,13 @@ from blocks import NOT_RUN, Page, needs_spark
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 WITH_BLOCKS = [page for page in PAGES if "```" in page.read_text()]
-LONG = ("docs/from-delta.md", "docs/from-hudi.md")
+SHORT = ("docs/start.md",)  # pages with Spark that `make test` runs as well
 
 
 def marked(page: Path) -> object:
-    name = str(page.relative_to(ROOT))
-    marks = [*([pytest.mark.spark] if needs_spark(page) else []), *([pytest.mark.long] if name in LONG else [])]
-    return pytest.param(page, id=name, marks=marks)
+    name, spark = str(page.relative_to(ROOT)), needs_spark(page)
+    marks = [pytest.mark.spark] if spark else []
+    return pytest.param(page, id=name, marks=[*marks, pytest.mark.long] if spark and name not in SHORT else marks)
 
 
 @pytest.mark.parametrize("page", [marked(page) for page in WITH_BLOCKS])
