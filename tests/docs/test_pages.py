@@ -1,4 +1,4 @@
-"""What the pages for users of Hudi, Delta Lake and pandas say, happens."""
+"""What the pages for users of Hudi, Delta Lake, Iceberg, pandas and Polars say, happens."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pages import Page, without_times
 from pyspark.sql import SparkSession
 
 DOCS = Path(__file__).parents[2] / "docs"
+LONG = ("from-hudi.md", "from-delta.md", "from-iceberg.md")
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "name",
-    ["from-pandas.md", *(pytest.param(name, marks=pytest.mark.long) for name in ("from-hudi.md", "from-delta.md"))],
+    ["from-pandas.md", "from-polars.md", *(pytest.param(name, marks=pytest.mark.long) for name in LONG)],
 )
 def test_examples_print_what_the_page_says(spark: SparkSession, tmp_path: Path, name: str) -> None:
     text = (DOCS / name).read_text()
