@@ -11,8 +11,8 @@ STAMP := $(VENV)/.installed
 STORE ?=
 LOCK ?= $(if $(STORE),storage,filesystem)
 export TEST_LIMIT ?= 45m
-# Pythons and PySparks beside those of $(VENV): the oldest of both, those between, and the newest.
-VERSIONS ?= python3.10:4.0 python3.12:4.1 python3.11:4.2 python3.13:4.3
+# Pythons and PySparks beside those of $(VENV): the oldest of both, those between, and the newest; and 3.14 where it is there.
+VERSIONS ?= python3.10:4.0 python3.12:4.1 python3.11:4.2 python3.13:4.3$(if $(shell command -v python3.14), python3.14:4.3)
 SEEDS ?= 300
 LONG_SEEDS ?= 10000
 # Most lock tests wait for leases to end, so there are more workers than cores (in `make test` four, since nothing runs
@@ -35,6 +35,7 @@ help:
 	@echo "make demo DEMO_ARGS='--tables 3'     flights and their aggregates in one transaction, beside writers that are killed"
 	@echo "make demo LOCK=redis   the same with that lock provider, and a server of it started for the time being"
 	@echo "make demo STORE=s3     the same with the table in an object store, which is started for the time being"
+	@echo "make try     every lock service, a store, writers on a table of each, the page, Prometheus; with containers: docker compose up --build"
 	@echo "make test    what must hold: lint, types, simulation, tests (TEST_ARGS=tests/locks for some of them)"
 	@echo "make test-long   what takes longer: 10,000 seeds of this tree, tests marked long, those marked stores with their tables in SeaweedFS;"
 	@echo "                 containers if LAKELATCH_TEST_CONTAINERS=1"
@@ -119,6 +120,10 @@ docs: $(VENV)/.docs
 	$(BIN)/python docs/site/staging.py build/site-pages
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html build/site-pages build/site
 	@echo "the site is build/site/index.html"
+
+# What compose.yaml starts in containers, as processes of this machine.
+try: servers
+	$(BIN)/python docs/try/local.py $(TRY_ARGS)
 
 bench: java $(STAMP)
 	$(BIN)/python bench/run.py $(BENCH)

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.locks.options import LEASE, PREFIX, PROVIDER
 from lakelatch.storage.options import PREFIX as STORAGE_PREFIX
-from lakelatch.testing.servers.contract import Server
-from lakelatch.testing.servers.http_proxy import HttpProxy
-from lakelatch.testing.servers.proxy import TcpProxy
 from lakelatch.testing.servers.seaweedfs import BUCKET, S3_ENVIRONMENT
+
+
+class Listener(Protocol):
+    """Where something listens: a server, or a proxy in front of it."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+
+class Named(Listener, Protocol):
+    """A server, by its own name."""
+
+    @property
+    def name(self) -> str: ...
+
 
 #: The server that each lock provider needs; the others need none.
 SERVER_OF: Mapping[str, str] = {
@@ -35,18 +51,18 @@ _VARIABLE_OF = {
 }
 
 
-def place_options(server: Server | TcpProxy | HttpProxy) -> dict[str, str]:
+def place_options(server: Listener) -> dict[str, str]:
     """The options for a table in the bucket of SeaweedFS, or by a proxy in front of it."""
     return {STORAGE_PREFIX + key: value for key, value in _s3(f"{server.host}:{server.port}").items()}
 
 
-def place_environment(server: Server | TcpProxy | HttpProxy) -> dict[str, str]:
+def place_environment(server: Listener) -> dict[str, str]:
     """The same as environment variables, which the store's own tools read and processes inherit."""
     return {_VARIABLE_OF[key]: value for key, value in _s3(f"{server.host}:{server.port}").items()}
 
 
 def lock_options(
-    server: Server, host: str | None = None, port: int | None = None, lease_s: float | None = None
+    server: Named, host: str | None = None, port: int | None = None, lease_s: float | None = None
 ) -> dict[str, str]:
     """The options for the provider that uses this server, or, with host and port, a proxy in front of it."""
     place = f"{host or server.host}:{port or server.port}"

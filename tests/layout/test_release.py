@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import subprocess
 import tarfile
@@ -94,3 +95,35 @@ def test_a_wheel_and_an_sdist_that_are_not_the_tree_are_found_out(tmp_path: Path
         "the sdist lacks b.py",
         "the sdist has secret, which git does not know",
     ]
+
+
+def test_the_page_of_evidence_is_of_its_records(source_tree: Any) -> None:
+    made = runpy.run_path(str(SCRIPTS / "evidence-page"))
+    assert made["PAGE"].read_text() == made["page"](), "run make evidence"
+
+
+def test_sizes_are_known_of_each_extra(source_tree: Any, dependencies: dict[str, Any]) -> None:
+    told = json.loads((source_tree.root / "docs" / "evidence" / "sizes.json").read_text())["extras"]
+    assert set(told) == {"", *dependencies["extras"]()} - {"dev", "demo"}, "run .ci/dependencies sizes"
+
+
+def test_goals_that_are_met_in_part_or_not_are_told_apart() -> None:
+    judged = runpy.run_path(str(SCRIPTS / "evidence-page"))["_judged"]
+    rows = (
+        "figure | met",
+        "--- | ---",
+        "a | yes",
+        "b | **no**",
+        "c | **1 of 2**",
+        "d | ",
+        "e | **no**; yes",
+        "f | **no**, by 5 %",
+    )
+    body = "text\n" + "".join(f"| {row} |\n" for row in rows) + "\n| other | cell |\n| --- | --- |\n| a | yes |\n"
+    assert list(judged(body)) == ["yes", "no", "in part", "in part", "no"]
+
+
+def test_a_run_of_other_versions_is_noted_down() -> None:
+    note = runpy.run_path(str(SCRIPTS / "note-versions"))["note"]
+    line = json.loads(note("Python 3.14.1 PySpark 4.3.0\n....\n2 failed, 31 passed in 5s\n", "abc", "2026-01-01"))
+    assert (line["python"], line["pyspark"], line["passed"], line["failed"]) == ("3.14.1", "4.3.0", 31, 2)

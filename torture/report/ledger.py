@@ -29,6 +29,7 @@ _AGAIN = ("zombie_again", *(f"{role}_zombie_again" for role in SERVICE_ROLES))  
 #: Every kind of fault, as verdicts count them.
 KINDS: Sequence[str] = tuple(sorted({*FAULTS, *HALF_BROKEN, *ON_STORE, *_AGAIN}))
 _NEEDED = frozenset({"id", "provider", "minutes", "counts", "faults", "problems"})
+_CODE = (":(top)*.py", ":(top)*.lua", *(f":(top,exclude){folder}" for folder in ("docs", "bench")))
 _DAY_MS = 86_400_000
 
 Line = dict[str, Any]
@@ -120,7 +121,7 @@ def source() -> str:
     here = Path(__file__).resolve()
     if _git(here, "ls-files", "--error-unmatch", here.name) is None:
         return f"lakelatch {lakelatch.__version__}"
-    changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)docs")
+    changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", *_CODE)
     return f"{_git(here, 'rev-parse', '--short=12', 'HEAD')}{' with changes' if changed else ''}"
 
 
