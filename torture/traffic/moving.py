@@ -23,7 +23,7 @@ from lakelatch.torture.traffic.bank import PURSES, Row, open_bank, read_purses, 
 from lakelatch.transactions.base.settings import OPTIMISTIC
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.reading import hold_read
-from lakelatch.transactions.several.parts import take_current_part
+from lakelatch.transactions.several.part import take_current_part
 from lakelatch.transactions.transaction import Transaction
 
 if TYPE_CHECKING:
