@@ -13,7 +13,8 @@ from lakelatch.console.commands.locks import join_words
 from lakelatch.console.main import build_parser, main
 
 ROOT = Path(__file__).parents[2]
-OTHERS = ("export", "cd", "open", "spark-submit", "pytest", ".venv/bin/pytest", "python")  # nothing of ours is in them
+# Nothing of ours is in these.
+OTHERS = (".", ".venv/bin/pytest", "cd", "export", "install", "mkdir", "open", "pytest", "python", "spark-submit")
 WAY_OUT = "say `<!-- not run: REASON -->` above"
 WRAPPERS = ("opentelemetry-instrument",)  # run the command behind them
 _BETWEEN = ("&&", ";", "|", "||", "&")
