@@ -62,8 +62,11 @@ class Page:
         finally:  # pages share the session
             if self.spark:
                 lakelatch.disable(self.spark)
-                for kind, name in self._catalog() - before:
-                    self.spark.sql(f"DROP {kind} {name}")
+                for namespace, name in self._catalog() - before:
+                    if namespace:
+                        self.spark.sql(f"DROP TABLE {namespace}.{name}")
+                    else:
+                        self.spark.catalog.dropTempView(name)
 
     def shown_anew(self) -> str:
         """The page, with what its blocks print."""
@@ -132,11 +135,10 @@ class Page:
             assert language in PASSIVE or not runs, f"no test runs blocks of {language!r}: {WAY_OUT}"
 
     def _catalog(self) -> set[tuple[str, str]]:
-        """The tables and the temporary views of the session."""
+        """The tables and the temporary views of the session; these have no namespace."""
         if not self.spark:
             return set()
-        tables = self.spark.sql("SHOW TABLES").collect()
-        return {("VIEW" if one.isTemporary else "TABLE", one.tableName) for one in tables}
+        return {(one.namespace, one.tableName) for one in self.spark.sql("SHOW TABLES").collect()}
 
 
 def language_of(region: Region) -> str:

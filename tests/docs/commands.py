@@ -9,11 +9,12 @@ from importlib.metadata import metadata
 from itertools import groupby
 from pathlib import Path
 
-from lakelatch.console.commands.locks import join_words
-from lakelatch.console.main import build_parser, main
+from lakelatch.console.main import main
+from lakelatch.console.parser.program import WrongCall, parse
 
 ROOT = Path(__file__).parents[2]
-OTHERS = ("export", "cd", "open", "spark-submit", "pytest", ".venv/bin/pytest", "python")  # nothing of ours is in them
+# Nothing of ours is in these.
+OTHERS = (".", ".venv/bin/pytest", "cd", "export", "install", "mkdir", "open", "pytest", "python", "spark-submit")
 WAY_OUT = "say `<!-- not run: REASON -->` above"
 WRAPPERS = ("opentelemetry-instrument",)  # run the command behind them
 _BETWEEN = ("&&", ";", "|", "||", "&")
@@ -43,9 +44,9 @@ def run_commands(text: str, runs: bool, shown: bool) -> None:
 def parse_command(words: list[str]) -> None:
     """AssertionError if the real parser refuses a command."""
     try:
-        build_parser().parse_args(join_words(words))
-    except SystemExit as end:
-        assert end.code == 0, f"`lakelatch {shlex.join(words)}` is no command"
+        parse(words)
+    except WrongCall as error:
+        raise AssertionError(f"`lakelatch {shlex.join(words)}` is no command") from error
 
 
 def _commands(line: str) -> Iterator[list[str]]:

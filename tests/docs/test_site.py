@@ -47,7 +47,7 @@ def anchors_of(text: str) -> set[str]:
             slug = re.sub(r"[^\w\- ]", "", shown.strip().lower()).replace(" ", "-")
             anchors.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
             seen[slug] += 1
-    return anchors
+    return anchors | set(re.findall(r'<a id="([^"]+)">', text))
 
 
 def links_of(text: str) -> list[str]:
