@@ -18,14 +18,14 @@ from lakelatch.torture.settings import PROVIDERS, ROLES, TortureSettings
 _AS_BEGUN = ("seed", "round_s", "lease_s", "pace_s", "store", "tables", *ROLES.values())
 
 
-def torture_table(call: Invocation, **given: Any) -> Outcome:
+def torture_table(call: Invocation, table_count: int, **given: Any) -> Outcome:
     """Runs a torture run, or resumes it, and shows the findings; 1 if the checker found problems."""
     # Imported here: no other command needs servers, clients of lock services and the checker.
     from lakelatch.torture.report.ledger import add_rounds, read_ledger
     from lakelatch.torture.report.report import ensure_can_report, write_report
     from lakelatch.torture.runs.run import run, verdicts_of
 
-    options = SimpleNamespace(**given)
+    options = SimpleNamespace(tables=table_count, **given)
     if sys.platform != "linux":
         raise InvalidRequest(
             f"lakelatch torture stops, watches and starves processes as Linux can; this is {sys.platform}"

@@ -88,7 +88,14 @@ def _torture() -> Command:
             option("--round-s", type=float, default=known.round_s, metavar="S", help="the length of a round"),
             option("--lease-s", type=float, default=known.lease_s, metavar="S", help="the length of a lease"),
             option("--pace-s", type=float, default=known.pace_s, metavar="S", help="mean time between two faults"),
-            option("--tables", type=int, default=known.tables, metavar="N", help="transactions over N tables as well"),
+            option(
+                "--tables",
+                "table_count",
+                type=int,
+                default=known.tables,
+                metavar="N",
+                help="transactions over N tables as well",
+            ),
             option("--store", default=known.store, metavar="NAME", help="s3: tables in an object store"),
             *(
                 option(f"--{name}", type=int, default=getattr(known, name), metavar="N", help="clients of this kind")
