@@ -14,7 +14,21 @@ from lakelatch.console.parser.program import WrongCall, parse
 
 ROOT = Path(__file__).parents[2]
 # Nothing of ours is in these.
-OTHERS = (".", ".venv/bin/pytest", "cd", "export", "install", "mkdir", "open", "pytest", "python", "spark-submit")
+OTHERS = (
+    ".",
+    ".ci/dependencies",
+    ".ci/dist",
+    ".ci/evidence-page",
+    ".venv/bin/pytest",
+    "cd",
+    "export",
+    "install",
+    "mkdir",
+    "open",
+    "pytest",
+    "python",
+    "spark-submit",
+)
 WAY_OUT = "say `<!-- not run: REASON -->` above"
 WRAPPERS = ("opentelemetry-instrument",)  # run the command behind them
 _BETWEEN = ("&&", ";", "|", "||", "&")
