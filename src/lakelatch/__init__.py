@@ -149,6 +149,12 @@ __all__ = [
     "write_batch",
 ]
 
+# What takes tables of Arrow as well, and so is there without Spark.
+_OF_ARROW = {
+    "snapshot": ("lakelatch.engine.several.cut", "Cut"),
+    "transaction": ("lakelatch.engine.several.transaction", "TablesTransaction"),
+}
+
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
@@ -158,8 +164,11 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'lakelatch' has no attribute {name!r}")
     if _MODULES[name].startswith("lakelatch.spark."):
-        from lakelatch.plugins import ensure_installed
+        from lakelatch.plugins import ensure_installed, is_installed
 
+        if name in _OF_ARROW and not is_installed("pyspark"):
+            module, of_arrow = _OF_ARROW[name]
+            return getattr(import_module(module), of_arrow)
         ensure_installed("pyspark", "spark", f"lakelatch.{name}")
     return getattr(import_module(_MODULES[name]), name)
 

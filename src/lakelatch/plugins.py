@@ -17,8 +17,13 @@ class NotInstalled(InvalidRequest, ImportError):
 
 def ensure_installed(library: str, extra: str, what: str) -> None:
     """Errors: `NotInstalled`, with what to install for `what`, if a library cannot be imported."""
-    if find_spec(library) is None:
+    if not is_installed(library):
         raise NotInstalled(f"{what} needs {library}, which is not installed: run pip install 'lakelatch[{extra}]'")
+
+
+def is_installed(library: str) -> bool:
+    """Whether a library is there to be imported."""
+    return find_spec(library) is not None
 
 
 @lru_cache(maxsize=256)  # reading the entry points of a large environment takes milliseconds

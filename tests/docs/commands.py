@@ -9,8 +9,9 @@ from importlib.metadata import metadata
 from itertools import groupby
 from pathlib import Path
 
+from lakelatch.console.base.exit_codes import WrongCall
 from lakelatch.console.main import main
-from lakelatch.console.parser.program import WrongCall, parse
+from lakelatch.console.parser.program import parse
 
 ROOT = Path(__file__).parents[2]
 # Nothing of ours is in these.

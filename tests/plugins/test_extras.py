@@ -51,6 +51,12 @@ table.compact()
 assert sorted(table.to_arrow(where="id > 0").to_pylist(), key=str) == [
     {{"id": 1, "v": "a"}}, {{"id": 2, "v": "B"}}
 ], table.to_arrow()
+other = lakelatch.ArrowTable.create(sys.argv[1] + "-other", "id long, v string", key="id", buckets=1)
+with lakelatch.transaction([table, other]) as tx:
+    tx.upsert(table, rows)
+    tx.upsert(other, rows)
+cut = lakelatch.snapshot([table, other])
+assert cut.to_arrow(table).num_rows == cut.to_arrow(other).num_rows == 2
 assert isinstance(refused(lambda: lakelatch.Table, "spark"), ImportError)
 refused(lambda: lakelatch.write(None, sys.argv[1]), "spark")
 from lakelatch.spark.local_session import open_session
