@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command, and returns its exit code (`ExitCode`). It raises nothing, whatever is wrong."""
     try:
         try:
-            return int(_run(list(sys.argv[1:] if arguments is None else arguments)))
+            return int(run(list(sys.argv[1:] if arguments is None else arguments)))
         finally:
             say("")
     except (OutputClosed, BrokenPipeError):
@@ -43,34 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.OUTPUT_CLOSED
 
 
-def _run(arguments: list[str]) -> int:
-    if asked():
-        say(answer(program(), asked()) + "\n")
-        return ExitCode.DONE
-    secrets = Secrets()
-    try:
-        parsed = read(arguments)
-    except LakelatchError as error:
-        return _ended(error, secrets, "--json" in arguments, "--debug" in arguments)
-    if parsed is None:
-        return ExitCode.DONE
-    try:
-        with _logs(secrets):
-            code, result = _carry_out(parsed, secrets)
-    except KeyboardInterrupt:
-        complain("interrupted")
-        return ExitCode.INTERRUPTED
-    except OutputClosed:
-        raise
-    except Exception as error:
-        return _ended(error, secrets, parsed.json, parsed.debug)
-    if parsed.json:
-        say_json(secrets.hide_all(result), indent=2)
-    return int(code)
-
-
-def _carry_out(parsed: Parsed, secrets: Secrets) -> tuple[int, Any]:
-    """Finds out what the tables and options are, and calls the command's function."""
+def carry_out(parsed: Parsed, secrets: Secrets) -> tuple[int, Any]:
+    """Finds out what the tables and options are, and calls the command's function; its code and its result."""
     module, _, name = parsed.run.partition(":")
     work: Callable[..., tuple[int, Any]] = getattr(import_module(f"lakelatch.console.commands.{module}"), name)
     call = _invocation(parsed, secrets)
@@ -83,6 +57,33 @@ def _carry_out(parsed: Parsed, secrets: Secrets) -> tuple[int, Any]:
 
         table = next((one for one in call.tables if one.path in error.message), call.tables[0])
         raise with_tables_nearby(error, table.path, table.options) from error
+
+
+def run(arguments: list[str], work: Callable[[Parsed, Secrets], tuple[int, Any]] = carry_out) -> int:
+    """Has `work` do what a command line asks for, prints its result, and returns the exit code."""
+    if asked():
+        say(answer(program(), asked()) + "\n")
+        return ExitCode.DONE
+    secrets = Secrets()
+    try:
+        parsed = read(arguments)
+    except LakelatchError as error:
+        return _ended(error, secrets, "--json" in arguments, "--debug" in arguments)
+    if parsed is None:
+        return ExitCode.DONE
+    try:
+        with _logs(secrets):
+            code, result = work(parsed, secrets)
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return ExitCode.INTERRUPTED
+    except OutputClosed:
+        raise
+    except Exception as error:
+        return _ended(error, secrets, parsed.json, parsed.debug)
+    if parsed.json:
+        say_json(secrets.hide_all(result), indent=2)
+    return int(code)
 
 
 def _invocation(parsed: Parsed, secrets: Secrets) -> Invocation:
