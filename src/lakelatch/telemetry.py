@@ -280,12 +280,15 @@ def _instruments() -> Mapping[str, Callable[[float, Labels], None]] | None:
     if _METRICS not in modules:
         return None
     try:
-        provider = modules["opentelemetry.metrics"].get_meter_provider()
+        find = getattr(modules.get("opentelemetry.metrics"), "get_meter_provider", None)
+        if find is None:  # another thread is just importing it, as clients of services do
+            return None
+        provider = find()
         if provider is not _known_meters[0]:
             made = None if _is_of_api(provider) else _make_instruments(provider.get_meter("lakelatch", _version()))
             _known_meters = (provider, made)
         return _known_meters[1]
-    except Exception as error:  # as of a module that another thread is just importing
+    except Exception as error:
         _tell(error)
         return None
 
@@ -294,7 +297,10 @@ def _tracer() -> Any:
     global _known_tracer
     if _TRACE not in modules:
         return None
-    provider = modules[_TRACE].get_tracer_provider()
+    find = getattr(modules[_TRACE], "get_tracer_provider", None)
+    if find is None:
+        return None
+    provider = find()
     if provider is not _known_tracer[0]:
         made = None if _is_of_api(provider) else provider.get_tracer("lakelatch", _version())
         _known_tracer = (provider, made)

@@ -108,7 +108,7 @@ def test_sizes_are_known_of_each_extra(source_tree: Any, dependencies: dict[str,
 
 
 def test_goals_that_are_met_in_part_or_not_are_told_apart() -> None:
-    judged = runpy.run_path(str(SCRIPTS / "evidence-page"))["_judged"]
+    goals = runpy.run_path(str(SCRIPTS / "evidence-page"))["_goals"]
     rows = (
         "figure | met",
         "--- | ---",
@@ -120,7 +120,7 @@ def test_goals_that_are_met_in_part_or_not_are_told_apart() -> None:
         "f | **no**, by 5 %",
     )
     body = "text\n" + "".join(f"| {row} |\n" for row in rows) + "\n| other | cell |\n| --- | --- |\n| a | yes |\n"
-    assert list(judged(body)) == ["yes", "no", "in part", "in part", "no"]
+    assert list(goals(body)) == ["yes", "no", "in part", "in part", "no"]
 
 
 def test_a_run_of_other_versions_is_noted_down() -> None:

@@ -136,6 +136,18 @@ def test_a_process_that_does_not_measure_never_imports_opentelemetry(tmp_path: P
     assert output_of("-c", script, str(tmp_path / "table")) == "0"
 
 
+def test_a_module_that_another_thread_is_importing_is_none_yet() -> None:
+    script = (
+        "import sys, types; from lakelatch import telemetry; "
+        "sys.modules['opentelemetry.sdk.metrics'] = types.ModuleType('m'); before = telemetry.measures(); "
+        "sys.modules |= {name: types.ModuleType(name) for name in ('opentelemetry.metrics', 'opentelemetry.trace')}; "
+        "off = telemetry.operation('write', {}) is telemetry._UNMEASURED; "
+        "print(before, telemetry.measures(), off, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.stderr == "False False True\n"  # and no word of a failure
+
+
 def test_no_secret_of_a_url_is_a_label() -> None:
     class Place(MemoryStorage):
         uri = "s3://key:secret@bucket/table"
