@@ -21,7 +21,7 @@ ROLES = {
     "tail": "tails",
     "snapshot": "snapshots",
     "spark": "spark",
-    "move": "movers",
+    "move": "moves",
     "cut": "cuts",
 }
 #: Those that work on all tables of a round, where it has several. Each of the others works on one of them.
@@ -38,7 +38,7 @@ class TortureSettings:
     """One run: `minutes` of faults on each provider, in rounds of `round_s`, each on a table of its own.
 
     `pace_s` is the mean time between two faults. Clients are processes; Spark writers need about a GiB each. Of
-    several `tables` the clients of a role get one each, in turn; movers and cuts work on all of them.
+    several `tables` the clients of a role get one each, in turn; moves and cuts work on all of them.
     """
 
     providers: tuple[str, ...] = ("filesystem",)
@@ -55,7 +55,7 @@ class TortureSettings:
     tails: int = 1
     snapshots: int = 1
     spark: int = 0
-    movers: int = 3
+    moves: int = 3
     cuts: int = 1
     tables: int = 1
     keep: bool = False
@@ -84,10 +84,9 @@ class TortureSettings:
                 raise InvalidRequest(f"--{name} {getattr(self, name)}: use 0 to 64")
         if not self.transfers + self.appends + self.spark:
             raise InvalidRequest("--transfers, --appends and --spark are all 0: a client has to write")
-        if self.tables > 1 and self.transfers + self.appends < self.tables:
+        if self.tables > 1 and max(self.transfers, self.appends) < self.tables:
             raise InvalidRequest(
-                f"--tables {self.tables}: each table needs a writer of its own, so let --transfers and --appends be as "
-                "many together"
+                f"--tables {self.tables}: each table needs a writer of its own: let --transfers or --appends be as many"
             )
 
     def to_json(self) -> dict[str, Any]:

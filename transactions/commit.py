@@ -192,6 +192,8 @@ class Commit(Intent[Outcome]):
         return self._part
 
     def shown(self) -> None:
+        if self._part is not None:
+            self._part.show()
         self._owner.tidy(self._made)
 
     def added(self, event: Event, place: Place) -> Committed:
