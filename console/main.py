@@ -34,6 +34,7 @@ from lakelatch.console.commands import (
 from lakelatch.console.commands.arguments import Commands, read_options
 from lakelatch.console.commands.places import with_tables_nearby
 from lakelatch.errors import LakelatchError
+from lakelatch.progress import told_to
 
 _PIPED_WIDTH = 200  # columns of output that is not a terminal
 _CLOSED_PIPE = 141  # the exit code that shells give a command that SIGPIPE ended
@@ -77,7 +78,8 @@ def _run(arguments: list[str]) -> int:
     console = _Console(stderr=parsed.json, highlight=False, width=wide)
     try:
         parsed.options = read_options(getattr(parsed, "option", []))
-        code, result = parsed.run(parsed, console)
+        with told_to(None):  # commands show their own
+            code, result = parsed.run(parsed, console)
     except LakelatchError as failure:
         error = failure
         if failure.details.get("no_table") and isinstance(getattr(parsed, "table", None), str):

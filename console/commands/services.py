@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rich.console import Console
 
 from lakelatch.console.commands.arguments import Commands, Outcome, check_least, open_table
+from lakelatch.progress import told_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +84,7 @@ def clean(parsed: argparse.Namespace, console: Console) -> Outcome:
             console.print(path, markup=False, soft_wrap=True)
         console.print(f"{len(paths):,} files would go" if paths else "nothing to clean")
         return 0, {"would_remove": list(paths)}
-    with console.status("cleaning"):
+    with console.status("cleaning") as status, told_to(lambda progress: status.update(str(progress))):
         results = calls.clean(parsed.table, parsed.options)
 
     def describe(result: CleanResult) -> str:
