@@ -24,6 +24,7 @@ from lakelatch.console.parser.commands import Parsed
 from lakelatch.console.parser.completion import answer, asked
 from lakelatch.console.parser.program import parse, program, read
 from lakelatch.errors import InvariantBroken, LakelatchError
+from lakelatch.progress import told_to
 
 if TYPE_CHECKING:
     from lakelatch.console.base.invocation import Invocation
@@ -49,7 +50,8 @@ def carry_out(parsed: Parsed, secrets: Secrets) -> tuple[int, Any]:
     work: Callable[..., tuple[int, Any]] = getattr(import_module(f"lakelatch.console.commands.{module}"), name)
     call = _invocation(parsed, secrets)
     try:
-        return work(call, **parsed.values)
+        with told_to(None):  # commands show their own
+            return work(call, **parsed.values)
     except LakelatchError as error:
         if not error.details.get("no_table") or not call.tables:
             raise

@@ -1,21 +1,20 @@
 """The progress of the Spark jobs of a write or a table service, for the user who waits for them.
 
 Spark draws its own bar in terminals, and Spark Connect in notebooks, too, but neither says what for. Here the jobs have
-a description in Spark's UI, or a tag under Spark Connect, and a handler gets their progress; in a notebook that runs
-Spark itself there is one from the start. A handler never makes a job fail.
+a description in Spark's UI, or a tag under Spark Connect, and a handler gets their progress, twice a second and in
+a thread of its own; in a notebook that runs Spark itself there is one from the start. A handler never makes a job fail.
 """
 
 from __future__ import annotations
 
 import logging
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from lakelatch.progress import Handler, Progress, handler_of, notebook_line
 from lakelatch.system import REAL_SYSTEM, System
 
 if TYPE_CHECKING:
@@ -26,43 +25,11 @@ _PERIOD_S = 0.5
 _DESCRIPTION = "spark.job.description"
 
 
-@dataclass(frozen=True)
-class Progress:
-    """A job at work, or done. `tasks` are those of the stages that have begun: later ones bring theirs.
-
-    Spark counts a little late, so that not all of them need be done when the job is.
-    """
-
-    what: str
-    tasks_done: int
-    tasks: int
-    elapsed_s: float
-    done: bool = False
-
-    def __str__(self) -> str:
-        state = "done" if self.done else f"{self.tasks_done:,} of {self.tasks:,} tasks"
-        return f"{self.what}: {state}, {self.elapsed_s:.0f} s"
-
-
-#: Is called twice a second, in a thread of its own, and once more when the job is done.
-Handler: TypeAlias = Callable[[Progress], None]
-
-_handler: list[Handler | None] = []  # empty until one is chosen
-
-
-def on_progress(handler: Handler | None) -> None:
-    """Has this process's writes and table services tell a handler how far their Spark jobs are; with None, none.
-
-    Until this is called, notebooks that run Spark themselves show a line for each job that takes longer than a second.
-    """
-    _handler[:] = [handler]
-
-
 @contextmanager
 def with_progress(spark: SparkSession, what: str, system: System = REAL_SYSTEM) -> Iterator[None]:
     """Describes the Spark jobs that this block starts as `what`, and tells the handler how far they are."""
     context = getattr(spark, "sparkContext", None)  # there is none under Spark Connect
-    handler = _handler[0] if _handler else _notebook_line() if context is not None else None
+    handler = handler_of(notebook_line if context is not None else lambda: None)
     with _tagged(spark, what) if context is None else _described(context, what):
         if handler is None:
             yield
@@ -183,26 +150,3 @@ def _tagged(spark: Any, what: str) -> Iterator[None]:
         yield
     finally:
         spark.removeTag(tag)
-
-
-def _notebook_line() -> Handler | None:
-    """A handler that shows a line below the cell that runs now; None where this is no notebook."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if getattr(shell, "kernel", None) is None:
-        return None
-    return _NotebookLine().show
-
-
-class _NotebookLine:
-    """A line of output that is written over. Short jobs have none."""
-
-    def __init__(self) -> None:
-        self._shown: Any = None
-
-    def show(self, progress: Progress) -> None:
-        """Shows it."""
-        if self._shown is not None:
-            self._shown.update({"text/plain": str(progress)}, raw=True)
-        elif not progress.done and progress.elapsed_s >= 1:
-            display = import_module("IPython.display").display
-            self._shown = display({"text/plain": str(progress)}, raw=True, display_id=True)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeVar
 
 from lakelatch.console.base.invocation import Invocation, Outcome
+from lakelatch.progress import told_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +66,7 @@ def clean(call: Invocation, dry_run: bool) -> Outcome:
             call.console.print(path, markup=False, soft_wrap=True)
         call.console.print(f"{len(paths):,} files would go" if paths else "nothing to clean")
         return 0, {"would_remove": list(paths)}
-    with call.status("cleaning"):
+    with call.status("cleaning") as tell, told_to(lambda progress: tell(str(progress))):
         results = calls.clean(call.table, call.options)
 
     def describe(result: CleanResult) -> str:

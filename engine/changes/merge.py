@@ -32,6 +32,7 @@ from lakelatch.engine.sql.expressions import (
     check_condition,
     equal_columns,
     held_by,
+    named_columns,
     stored_as,
 )
 from lakelatch.errors import InvalidRequest
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from lakelatch.engine.run.result import CommitResult
 
 _PART_ROWS = 500_000  # of the table that are joined at once
+_COMPARED_MOST = 1000  # rows of a source that are compared with each of the table's
+_PAIRS_AT_ONCE, _MATCHES_MOST = 1_000_000, 10_000_000
 _LEFT, _RIGHT, _IDENTITY = "_lakelatch_left", "_lakelatch_right", "_lakelatch_identity"
 
 
@@ -71,9 +74,9 @@ class Merge(MergeClauses[Expression]):
     """A merge that is being described. Every method but `execute` returns another one, with one clause more.
 
     In conditions and values, columns of the table are `target.name` and those of the source `source.name`. Without a
-    condition rows are the same that have the same record key and partition; one has to say that columns of both are
-    equal, as in `target.id = source.id AND source.n > 3`. A row of the table that more than one row of the source would
-    change ends the merge (`InvalidRequest`), with nothing changed.
+    condition rows are the same that have the same record key and partition; one is best that says that columns of both
+    are equal, as in `target.id = source.id AND source.n > 3`, and any other will do for a small source. A row of the
+    table that more than one row of the source would change ends the merge (`InvalidRequest`), with nothing changed.
     """
 
     table: MergedTable
@@ -96,10 +99,12 @@ class Merge(MergeClauses[Expression]):
         """Commits it. Errors: those of `write`, and `InvalidRequest` for what cannot be understood or is ambiguous."""
         self.check_clauses()
         self._check(self.table.schema.empty_table(), self.source.slice(0, 0))
-        if self.condition is not None and not self._equalities():
+        if self.condition is not None and not self._equalities() and self.source.num_rows > _COMPARED_MOST:
             raise InvalidRequest(
                 f"the condition {self.condition!r} says of no column of the table that it is equal to one of the "
-                "source: say so first, as in 'target.id = source.id AND ...'"
+                f"source, so each row of the one is compared with each of the other, which is done for at most "
+                f"{_COMPARED_MOST:,} rows of the source, and it has {self.source.num_rows:,}: say so first, as in "
+                "'target.id = source.id AND ...', or merge in parts"
             )
         # Each try looks again: a column that others have added by then keeps its values.
         return self.commit(flagged(self.table.schema), lambda: replace(self, table=self.look())._rows())
@@ -171,6 +176,8 @@ class Merge(MergeClauses[Expression]):
         if self.condition is None:
             identity = Identity(self.table.config)
             columns = [(identity.texts(part), identity.texts(self._keyed))]
+        elif not self._equalities():
+            return self._compared(part, self.condition)
         else:
             columns = [
                 (part[one], stored_as(self.source[other], self.table.schema.field(one)))
@@ -185,6 +192,30 @@ class Merge(MergeClauses[Expression]):
             both = _side_by_side(part.take(found[_LEFT]), self.source.take(found[_RIGHT]))
             found = found.filter(held_by(self.condition, both))
         return found[_LEFT].to_numpy(), found[_RIGHT].to_numpy()
+
+    def _compared(self, part: pa.Table, condition: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Which rows match under a condition by which nothing is joined: each is looked at beside each, in blocks."""
+        both = [f"{TARGET}.{name}" for name in part.column_names] + [f"{SOURCE}.{name}" for name in self.source_names]
+        used = named_columns(condition, both) or both[:1]
+        left = part.select([one.partition(".")[2] for one in used if one.startswith(f"{TARGET}.")])
+        right = self.source.select([one.partition(".")[2] for one in used if one.startswith(f"{SOURCE}.")])
+        step = max(1, _PAIRS_AT_ONCE // max(part.num_rows, 1))
+        lefts, rights = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for first in range(0, self.source.num_rows, step):
+            numbers = np.arange(first, min(first + step, self.source.num_rows))
+            each = np.repeat(np.arange(part.num_rows), len(numbers)), np.tile(numbers, part.num_rows)
+            seen = _side_by_side(left.take(each[0]), right.take(each[1]))
+            hit = held_by(condition, seen).to_numpy(zero_copy_only=False)
+            lefts.append(each[0][hit])
+            rights.append(each[1][hit])
+            if sum(map(len, lefts)) > _MATCHES_MOST:
+                raise InvalidRequest(
+                    f"the condition {condition!r} matches more than {_MATCHES_MOST:,} pairs of rows: say more of what "
+                    "belongs together"
+                )
+        found = np.concatenate(lefts), np.concatenate(rights)
+        order = np.lexsort(found[::-1])
+        return found[0][order], found[1][order]
 
     def _changed(
         self, kind: str, old: pa.Table, given: pa.Table, numbers: npt.NDArray[np.int64] | None = None

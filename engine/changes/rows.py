@@ -15,6 +15,7 @@ from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.write.task import WriteTask, few_partitions
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import META_COLUMNS
+from lakelatch.progress import counted
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.transaction import Transaction
 
@@ -86,7 +87,7 @@ class ArrowRows:
         """Nothing to read."""
 
     def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
-        return replace(task, own=transaction.own_files).write_here(self.data.to_batches())
+        return _written(self.data, task, transaction)
 
     @property
     def executor(self) -> Executor:
@@ -120,7 +121,12 @@ class ChangedRows:
         self.schema = self._rows.schema
 
     def write(self, task: WriteTask, options: WriteOptions, transaction: Transaction) -> list[FileReport]:
-        return replace(task, own=transaction.own_files).write_here(self._rows.to_batches())
+        return _written(self._rows, task, transaction)
+
+
+def _written(rows: pa.Table, task: WriteTask, transaction: Transaction) -> list[FileReport]:
+    with counted(f"lakelatch: {task.operation} into {task.config.name!r} ({task.instant})"):
+        return replace(task, own=transaction.own_files).write_here(rows.to_batches())
 
 
 def _known(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
 from lakelatch.format.names import NO_TASK
+from lakelatch.progress import count, counted
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -39,7 +40,13 @@ class Here:
 
     def map(self, work: Task[T, R], things: Sequence[T], kind: type[R], what: str, small: bool = False) -> list[R]:
         """See `Executor`."""
-        return [made for thing in things if (made := work(thing, NO_TASK)) is not None]
+        found: list[R] = []
+        with counted(what, len(things)):
+            for thing in things:
+                made = work(thing, NO_TASK)
+                found += [made] if made is not None else []
+                count(tasks=1)
+        return found
 
 
 HERE = Here()

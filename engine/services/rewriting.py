@@ -29,6 +29,7 @@ from lakelatch.format.names import BaseFile, LogFile, parse_data_file
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.heartbeat.beat import ensure_beating
+from lakelatch.progress import count
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import NotFound, Storage, path_below
 from lakelatch.timeline.instant import Instant, requested
@@ -89,7 +90,10 @@ class RewriteTask(ABC):
     def __call__(self, operation: CompactionOperation, token: str) -> FileReport | None:
         """`run`, as an executor calls it. Errors: also `PlanCancelled`, so that a cancelled plan stops early."""
         self.ensure_wanted()
-        return self.run(operation)
+        report = self.run(operation)
+        if report is not None:
+            count(report.rows or report.records + report.deletes, files=1)
+        return report
 
     def run_all(self, executor: Executor, operations: Operations) -> list[FileReport]:
         """Runs the operations on an executor."""

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelatch.engine.sql import operators
+from lakelatch.engine.sql import dates, operators
 from lakelatch.engine.sql.operators import Value, alike, compared, converted
 from lakelatch.engine.sql.parsing import parsed
 from lakelatch.engine.sql.types import arrow_type
@@ -92,6 +92,15 @@ def equal_columns(condition: str, names: Sequence[str], other_names: Sequence[st
     return found
 
 
+def named_columns(condition: str, names: Sequence[str]) -> list[str]:
+    """Those of the names that a text speaks of, in their order."""
+    from sqlglot import exp
+
+    found = [_parts(one) for one in parsed(condition, f"the condition {condition!r}").find_all(exp.Column)]
+    known = {_resolved(parts[:length], names) for parts in found for length in (1, 2)}
+    return [name for name in names if name in known]
+
+
 def _by_arrow(expression: pc.Expression, rows: pa.Table) -> pa.ChunkedArray:
     """Of a merge, `pc.field("source", "id")` is the column `source.id`."""
     from pyarrow import acero
@@ -120,13 +129,13 @@ class _Rows:
 
     def value(self, node: Any) -> Value:
         """Errors: `InvalidRequest`, `pa.ArrowException`."""
-        found = _makers().get(type(node))
-        if found is None:
-            raise InvalidRequest(
-                f"{node.sql('spark')} is not known without Spark: compute it with pyarrow, pandas, Polars or DuckDB, "
-                "and upsert the rows"
-            )
-        return found(self, node)
+        return _makers().get(type(node), _Rows.unknown)(self, node)
+
+    def unknown(self, node: Any) -> Value:
+        raise InvalidRequest(
+            f"{node.sql('spark')} is not known without Spark: compute it with pyarrow, pandas, Polars or DuckDB, and "
+            "upsert the rows"
+        )
 
     def column(self, node: Any) -> Value:
         parts = _parts(node)
@@ -284,4 +293,50 @@ def _makers() -> Mapping[type, _Maker]:
         exp.Abs: _of_one(pc.abs_checked),
         exp.Concat: lambda rows, node: rows.joined(node.expressions),
         exp.DPipe: lambda rows, node: rows.joined([node.this, node.expression]),
+        **_makers_of_dates(),
     }
+
+
+def _makers_of_dates() -> dict[type, _Maker]:
+    from sqlglot import exp
+
+    parts = {
+        exp.Year: "YEAR",
+        exp.Quarter: "QUARTER",
+        exp.Month: "MONTH",
+        exp.WeekOfYear: "WEEK",
+        exp.Day: "DAY",
+        exp.DayOfMonth: "DAY",
+        exp.DayOfWeek: "DAYOFWEEK",
+        exp.DayOfYear: "DAYOFYEAR",
+        exp.Hour: "HOUR",
+        exp.Minute: "MINUTE",
+        exp.Second: "SECOND",
+    }
+    return {
+        **{kind: _of_one(dates.part_of(name)) for kind, name in parts.items()},
+        exp.Extract: lambda rows, node: dates.part_of(node.this.name)(rows.value(node.expression)),
+        exp.TsOrDsToDate: _without("format", _of_one(dates.as_date)),
+        exp.TimestampTrunc: lambda rows, node: dates.cut_time(rows.value(node.this), node.args["unit"].name),
+        exp.DateTrunc: lambda rows, node: dates.cut_date(rows.value(node.this), node.args["unit"].name),
+        exp.TsOrDsAdd: _of_two(dates.days_later),
+        exp.DateDiff: _without("unit", _of_two(dates.days_between)),
+        exp.LastDay: _of_one(dates.last_day),
+        **dict.fromkeys((exp.CurrentDate, exp.CurrentTimestamp), _refuse_the_clock),
+    }
+
+
+def _without(argument: str, make: _Maker) -> _Maker:
+    """For nodes that have this argument in a form that is not known here."""
+
+    def made(rows: _Rows, node: Any) -> Value:
+        return rows.unknown(node) if node.args.get(argument) is not None else make(rows, node)
+
+    return made
+
+
+def _refuse_the_clock(rows: _Rows, node: Any) -> Value:
+    raise InvalidRequest(
+        f"{node.sql('spark')} is another time at each try of a write and on each machine: give the day or time itself, "
+        "as in DATE '2026-01-31' or TIMESTAMP '2026-01-31 12:00:00'"
+    )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lakelatch.engine.services.archiving import Archived
     from lakelatch.engine.several.resolving import resolve
     from lakelatch.engine.writing import delete_partitions
+    from lakelatch.progress import Progress, on_progress
     from lakelatch.spark.calls import (
         clean,
         cluster,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from lakelatch.spark.frames_in import write
     from lakelatch.spark.frames_out import read
     from lakelatch.spark.functions import detail, history, schema, show
-    from lakelatch.spark.progress import Progress, on_progress
     from lakelatch.spark.several import snapshot, transaction
     from lakelatch.spark.sink import write_batch
     from lakelatch.spark.spark_types import use_in_thread
@@ -73,8 +73,8 @@ _MODULES = {
     "snapshot": "lakelatch.spark.several",
     "transaction": "lakelatch.spark.several",
     "resolve": "lakelatch.engine.several.resolving",
-    "Progress": "lakelatch.spark.progress",
-    "on_progress": "lakelatch.spark.progress",
+    "Progress": "lakelatch.progress",
+    "on_progress": "lakelatch.progress",
     "Archived": "lakelatch.engine.services.archiving",
     "archive": "lakelatch.engine.calls",
     "clean": "lakelatch.spark.calls",

@@ -30,6 +30,7 @@ FOR_ALL = {
     "failpoints",
     "option_values",
     "plugins",
+    "progress",
     "range_file",
     "retry",
     "notebook",

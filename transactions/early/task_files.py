@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from lakelatch.errors import LakelatchError, WriteConflict
 from lakelatch.heartbeat.beat import ensure_beating
+from lakelatch.progress import count
 from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.transactions.conflicts.report import Work
@@ -161,6 +162,7 @@ class TaskFiles:
     def _count(self, rows: int, size_bytes: int) -> int:
         spent_ms = self._spent_ms()
         self._work += Work(rows, size_bytes, spent_ms)
+        count(rows, files=1)
         return spent_ms
 
     def _spent_ms(self) -> int:

@@ -60,6 +60,10 @@ VALUES: dict[str, list[Any]] = {
     "CAST(3.7 AS INT) + CAST('7' AS INT)": [10] * 4,
     "concat(upper(s), '-', a)": ["X-1", "Y-2", N, "-4"],
     "length(s || 'q')": [2, 2, N, 1],
+    "year(d) * 100 + month(t)": [202601, N, 202601, N],
+    "date_add(d, a) = last_day(d)": [F, N, N, F],
+    "date_trunc('WEEK', t) = '2025-12-29' AND hour(t) = 12": [T, T, T, N],
+    "datediff(d, '2026-01-01')": [0, N, 31, -365],
 }
 
 
@@ -85,6 +89,13 @@ def test_texts_are_evaluated(text: str, values: list[Any]) -> None:
         ("CAST(f AS STRING) = '1.5'", "double as string is not the same everywhere"),
         ("CAST(t AS LONG) > 1", "is not the same everywhere"),
         ("9223372036854775807 + a > 1", "overflow"),
+        ("d < current_date()", "CURRENT_DATE is another time at each try of a write and on each machine: give the day"),
+        ("t < current_timestamp()", "CURRENT_TIMESTAMP\\(\\) is another time at each try"),
+        ("date_trunc('eon', t) = t", "'EON' is no unit here: use one of year, quarter"),
+        ("extract(CENTURY FROM t) = 20", "CENTURY is no part of a date or time that is known: use year"),
+        ("to_date(s, 'yyyy') = d", "is not known without Spark"),
+        ("year(a) = 1", "bigint is no date or time: CAST it"),
+        ("date_add(d, 0.5) = d", "days are a whole number"),
         ("a", "'a' is bigint, and a condition is true or false"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from spark_session import local_frame
 
 from lakelatch import ArrowTable, Table
 from lakelatch.engine.changes.merge import Merge as ArrowMerge
+from lakelatch.engine.sql.expressions import evaluated
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.merge import Merge
 
@@ -31,7 +33,49 @@ CALLS: list[Callable[[Any, Any], Any]] = [  # one after the other
         .when_not_matched_by_source_update({"v": "CASE WHEN target.id > 3 THEN 'left' ELSE target.v END"})
         .execute()
     ),
+    lambda table, source: (
+        table.merge(source, "target.id > source.id AND source.id = 3")
+        .when_matched_update({"v": "concat(source.v, '+')"})
+        .execute()
+    ),
 ]
+TEXTS = [
+    *("year(d)", "month(t)", "day(d)", "dayofmonth(s)", "quarter(d)", "dayofweek(d)", "dayofyear(t)", "weekofyear(d)"),
+    *("hour(t)", "minute(t)", "second(t)", "hour(n)", "hour(d)", "extract(YEAR FROM t)", "extract(WEEK FROM d)"),
+    *(f"date_trunc('{unit}', t)" for unit in ("year", "QUARTER", "mon", "week", "dd", "hour", "minute", "second")),
+    *("date_trunc('DAY', d)", "date_trunc('hour', n)", "date_trunc('millisecond', t)", "date_trunc('week', s)"),
+    *(f"trunc(d, '{unit}')" for unit in ("yyyy", "quarter", "MM", "week")),
+    *("trunc(s, 'month')", "date_add(d, 3)", "date_sub(t, 3)", "date_add('2026-12-31', 1)", "date_add(d, k)"),
+    *("to_date(s)", "to_date(t)", "date(t)", "CAST(t AS DATE)", "last_day(d)", "datediff(d, s)", "datediff(t, d)"),
+    *("t >= date_add(d, 100)", "to_date(t) = '2026-05-06'", "year(d) + month(d)", "year(NULL)"),
+]
+
+
+def test_functions_of_dates_come_to_the_same(spark: SparkSession) -> None:
+    late, early = datetime(2026, 5, 6, 7, 8, 9, 123456), datetime(1960, 2, 29, 23, 59, 59)
+    rows = pa.table(
+        {
+            "d": [date(2026, 1, 31), date(1969, 12, 28), None],
+            "t": pa.array([late, early, None], pa.timestamp("us")).cast(pa.timestamp("us", "UTC")),
+            "n": pa.array([late, early, None], pa.timestamp("us")),
+            "s": ["2026-03-01", "2024-02-29 13:14:15", None],
+            "k": pa.array([1, -400, None], pa.int32()),
+        }
+    )
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    try:
+        theirs = spark.createDataFrame(rows).selectExpr(*(f"{text} AS c{i}" for i, text in enumerate(TEXTS))).toArrow()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(zone))
+    found = [evaluated(text, rows) for text in TEXTS]
+    ours = [pa.chunked_array([one]) if isinstance(one, pa.Array) else one for one in found]
+    differ = {
+        text: (here, there)
+        for text, here, there in zip(TEXTS, ours, theirs.columns, strict=True)
+        if (here.to_pylist(), here.type) != (there.to_pylist(), there.type)
+    }
+    assert differ == {}
 
 
 def said(call: Callable[[Any, Any], Any], table: Any, source: Any) -> tuple[Any, ...]:
