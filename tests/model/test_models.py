@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from commit_log_model import LogModel, Rules, State, without_lock
@@ -56,3 +60,13 @@ def _left_waiting(model: TableModel) -> set[str]:
         for who, part in enumerate(state.parts)
         if part.step != "begin" and not model.ends_alone(state, who)
     }
+
+
+def test_what_was_explored_is_noted_down(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("explore.py")
+    command = [sys.executable, str(script), "--only", "clean", "--record", str(tmp_path / "models.json")]
+    assert subprocess.run(command, capture_output=True, timeout=240).returncode == 0
+    found = json.loads((tmp_path / "models.json").read_text())
+    (result,) = found["models"].values()
+    assert result["complete"] and result["states"] > 1000 and "problem" not in result
+    assert len(found["planted"]) == 5 and all(found["planted"].values())

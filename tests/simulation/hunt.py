@@ -24,12 +24,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", type=Path, required=True, help="where to note down what was found")
     parser.add_argument("--seeds-most", type=int, default=100_000, help="leave out what may need more seeds than this")
+    parser.add_argument("--only", default="", choices=["", *PLANTED], help="look for this one alone")
     options = parser.parse_args()
     logging.disable()
     found: dict[str, Any] = json.loads(options.record.read_text()) if options.record.exists() else {}
     now, missed = stamp(), []
     for name, mistake in PLANTED.items():
-        if mistake.seeds > options.seeds_most or found.get(name, {}).get("source") == now["source"]:
+        if mistake.seeds > options.seeds_most or options.only not in ("", name):
+            continue
+        if found.get(name, {}).get("source") == now["source"]:
             continue
         seeds = range(mistake.first, mistake.first + _TIMES_SEEDS * mistake.seeds)
         seed = next((seed for seed in seeds if simulate(seed, name).problems), None)

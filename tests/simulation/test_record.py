@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -35,3 +36,18 @@ def test_a_run_notes_down_what_it_ran(tmp_path: Path) -> None:
     assert (line["first"], line["last"], line["seeds"], line["wrong"]) == (3, 5, 2, []) and line["counts"]["committed"]
     refused = subprocess.run([*command, "--planted", "no fence"], capture_output=True, text=True, timeout=120)
     assert refused.returncode == 2 and "--record is for the product as it is" in refused.stderr
+
+
+def test_a_hunt_notes_down_each_mistake_once(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        str(SCRIPT.with_name("hunt.py")),
+        "--only",
+        "no fence",
+        "--record",
+        str(tmp_path / "found"),
+    ]
+    first = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    found = json.loads((tmp_path / "found").read_text())["no fence"]
+    assert first.returncode == 0 and found["tried"] == found["seed"] + 1, first.stdout + first.stderr
+    assert subprocess.run(command, capture_output=True, text=True, timeout=240).stdout == ""
