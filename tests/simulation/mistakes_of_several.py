@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mistakes import Mistake
 
-from lakelatch.engine.several import cut
 from lakelatch.engine.several.transaction import TablesTransaction
 from lakelatch.timeline.log import log_reader
 from lakelatch.timeline.log.commit_log import CommitLog
@@ -26,14 +25,6 @@ OF_SEVERAL: dict[str, Mistake] = {
         (("if found is None:", "if False:"),),
         seeds=5,
         first=4,
-        several=True,
-    ),
-    "one look is a moment": Mistake(
-        cut,
-        "_look",
-        (("if numbers[-1] != number or not events:", "if not events:"),),
-        seeds=5,
-        first=2,
         several=True,
     ),
     "conflicts since the part began": Mistake(
@@ -85,7 +76,7 @@ OF_SEVERAL: dict[str, Mistake] = {
         TablesTransaction,
         "_hold_what_was_read",
         (("sorted(self._read)", "[]"),),
-        seeds=5,
+        seeds=10,
         first=4,
         several=True,
     ),
