@@ -222,6 +222,28 @@ def test_a_dead_writer_has_changed_all_or_nothing(tables: Tables, point: str) ->
     assert tables.now()[1] == {1: 11 if shown else 10, 2: 7, **shown}
 
 
+def test_no_reader_sees_some_of_several_changes_of_one_table(tables: Tables) -> None:
+    """Their completed files are made one after the other, and whoever makes them may die in between."""
+    path, seen = tables.paths[0], []
+    before = tables.log(0).tail().time
+
+    def look(_: str) -> None:
+        table = lakelatch.open(path)
+        made = len(list(Path(path, ".hoodie/timeline").glob("*.deltacommit")))
+        written = [found.read_all() for found in (table.changes(before), table.changes(before, images=True))]
+        seen.append((made, values(table.to_arrow()), [found.num_rows for found in written]))
+
+    with calling(look, ["commit.after_projection"]), lakelatch.transaction([path], OPTIMISTIC) as tx:
+        tx.upsert(path, rows({1: 11}, 2))
+        tx.upsert(path, rows({2: 21}, 2))
+        tx.upsert(path, rows({1: 12, 3: 30}, 2))
+    assert [made for made, _, _ in seen] == [2, 3, 4]
+    assert [found for _, found, _ in seen] == [FIRST, FIRST, {1: 12, 2: 21, 3: 30}]
+    assert [found for _, _, found in seen] == [[0, 0], [0, 0], [3, 4]]
+    lakelatch.roll_back(path, tables.log(0).tail().events[-1].instant)
+    assert tables.now()[0] == {1: 11, 2: 21}
+
+
 def test_a_batch_that_comes_again_changes_nothing(tables: Tables) -> None:
     batch = {"hoodie.datasource.write.streaming.checkpoint.identifier": "app", "lakelatch.write.batch.number": 1}
 
