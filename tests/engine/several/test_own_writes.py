@@ -135,7 +135,7 @@ def test_nothing_later_of_others_is_seen(tmp_path: Path, options: Mapping[str, o
 
 def test_what_others_replace_meanwhile_moves_all_changes(tmp_path: Path) -> None:
     """The rows of an upsert lie elsewhere by the time at which a later overwrite takes them away."""
-    tables = Tables(tmp_path, 2, {"hoodie.bucket.index.num.buckets": "2"})
+    tables = Tables(tmp_path, 2, {"hoodie.bucket.index.num.buckets": "64"})
 
     def overwrite() -> None:
         for path in tables.paths:
