@@ -28,6 +28,7 @@ from lakelatch.engine.options.read import (
     UNLIMITED,
 )
 from lakelatch.engine.options.registry import Call
+from lakelatch.engine.read.moments import without_half_shown
 from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read, read_schema
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest
@@ -139,7 +140,7 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _completed(self, begin: str) -> tuple[TableView, list[Instant]]:
         """The instants completed since, in order. Two listings agree on them, so nothing older appears later."""
-        view = TableView.load(self._storage, open_table(self._storage).config)
+        view = without_half_shown(TableView.load(self._storage, open_table(self._storage).config))
         return view, view.completed_between(begin, None)
 
     def _first(self, view: TableView, found: list[Instant]) -> list[Instant]:

@@ -20,6 +20,9 @@ FileGroup: TypeAlias = tuple[str, str]  # partition, file id
 SCHEMA_KEY = "schema"
 WRITER_KEY = "lakelatch.writer"
 CALLED_KEY = "lakelatch.operation"  # of a change that Hudi has no operation for
+CHANGES_KEY = (
+    "lakelatch.changes"  # of a commit with others behind it in its slot, of one transaction: all their instants
+)
 _REPLACING = (*(operation.upper() for operation in REPLACING_OPERATIONS), CLUSTER)
 
 

@@ -7,7 +7,7 @@ for each of them, and needs to know nothing of transactions; only their completi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, TypeVar
 
 from lakelatch.storage.checksums import add_checksum
@@ -120,6 +120,10 @@ def with_staged(storage: Storage, commit: StagedCommit) -> StagedStorage:
     return kind(inner, (*before, commit))
 
 
-def real_storage(storage: Storage) -> Storage:
-    """The table's own storage."""
-    return storage.storage if isinstance(storage, StagedStorage) else storage
+def renewed(storage: Storage, commits: Sequence[CommitMetadata]) -> Storage:
+    """The same with what these commits are by now, whose files may have moved; they are in the order of those shown."""
+    if not isinstance(storage, StagedStorage):
+        return storage
+    pairs = zip(storage.commits, commits, strict=True)
+    now = (StagedCommit(shown.file, add_checksum(one.to_avro(), shown.path)) for shown, one in pairs)
+    return replace(storage, commits=tuple(now))

@@ -11,7 +11,7 @@ from lakelatch.errors import CommitUnknown, InvalidRequest, InvariantBroken
 from lakelatch.failpoints import failpoint
 from lakelatch.timeline.log.events import COMPLETE, WITHDRAW, Event
 from lakelatch.timeline.log.lock_names import WrongLocks
-from lakelatch.timeline.metadata import FileGroup
+from lakelatch.timeline.metadata import CHANGES_KEY, FileGroup
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.attempt import run
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
@@ -152,7 +152,7 @@ class Commit(Intent[Outcome]):
             if conflict is not None:
                 return self._conflicted(conflict, at)
         failpoint("commit.after_check")
-        self._decided = at.staged
+        self._decided = at.staged = self._naming_others(at.staged)
         content = at.staged.metadata.to_avro()
         event = _completion(self._context, self._owner.state, content, at.staged.groups())
         if self._part is None:
@@ -177,6 +177,15 @@ class Commit(Intent[Outcome]):
             before.append(later._decided.metadata)
         self._followed_by = tuple(events)
         return own
+
+    def _naming_others(self, staged: Staged) -> Staged:
+        """The commit, which says what has to be seen with it if others of its transaction come after it in its slot."""
+        if self._part is None or self._part.is_last:
+            return staged
+        parts = [self._part.leader, *self._part.leader.followers]
+        instants = [one.write.above for one in parts if isinstance(one.write, Commit)]
+        extra = {**staged.metadata.extra, CHANGES_KEY: ",".join(instants)}
+        return replace(staged, metadata=replace(staged.metadata, extra=extra))
 
     def _later(self) -> Iterator[tuple[Part, Commit]]:
         """The changes of the same table that follow this one, whose threads wait."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lakelatch.engine.options.read import BEGIN_INSTANT, COLUMNS, INCREMENTAL_FORMAT, ReadOptions
 from lakelatch.engine.read.batches import for_spark
 from lakelatch.engine.read.json_images import json_texts
-from lakelatch.engine.read.moments import refuse_future
+from lakelatch.engine.read.moments import refuse_future, without_half_shown
 from lakelatch.engine.read.tasks import ReadTask
 from lakelatch.engine.table.opening import open_table, table_at
 from lakelatch.engine.table.table import OpenedTable
@@ -124,6 +124,7 @@ def plan_images(
     for _ in range(_TRIES_MAX):
         now_ms = system.realtime_ms()  # before the listing, which then has all that completed by then
         view = replace(TableView.load(storage, config, options.begin), expects=options.expects)
+        view = without_half_shown(view, options.end)
         plan = _plan(view, options, now_ms)
         if not view.was_overtaken():
             return replace(plan, schema=schema)

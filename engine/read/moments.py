@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lakelatch.engine.options.read import AS_OF, END_INSTANT, ReadOptions
+from lakelatch.engine.table.schema import half_shown
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.timegen.instant_time import to_instant
+
+
+def without_half_shown(view: TableView, moment: str | None = None) -> TableView:
+    """The view without what is shown so far of a transaction that changed the table several times; mostly the same.
+
+    Costs nothing for who reads the columns of this moment as well.
+    """
+    if moment is not None and view.timeline.latest_completion > moment:  # so all that completed by then is there
+        return view
+    names = half_shown(view.storage, view.config, view.timeline)
+    if not names:
+        return view
+    active = view.timeline.without(view.timeline.late | names)
+    return replace(view, whole=replace(view.whole, active=active))
 
 
 def refuse_future(view: TableView, options: ReadOptions, now_ms: int) -> None:

@@ -20,7 +20,7 @@ from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.batches import for_spark
 from lakelatch.engine.read.forgotten_deletes import ForgottenDeletes
 from lakelatch.engine.read.images import ImagePlan, image_schema, plan_images
-from lakelatch.engine.read.moments import refuse_future
+from lakelatch.engine.read.moments import refuse_future, without_half_shown
 from lakelatch.engine.read.pruning import Condition, CountedSelection, PlanCounts, Pruning
 from lakelatch.engine.read.tasks import ReadTask, shared_or_packed
 from lakelatch.engine.read.where import conditions_in, mentioned
@@ -192,7 +192,10 @@ def _confirmed(
         ensure_none_lost_to_readers(storage)
     for _ in range(_TRIES_MAX):
         try:
-            pruning, found = asked.of(_table_of(view, asked, moment))
+            table = _table_of(view, asked, moment)
+            whole = without_half_shown(view, moment)
+            pruning, found = asked.of(table if whole is view else _table_of(whole, asked, moment))
+            view = whole
             plan = _with_conditions(_plan(pruning, view, found, now_ms), pruning)
         except LakelatchError as error:
             if not (view.single_listing or isinstance(error, Unavailable)) or not view.was_overtaken():

@@ -25,7 +25,7 @@ from lakelatch.timeline.history.named_files import remember
 from lakelatch.timeline.instant import Instant, completed, is_seen, parse_file_name
 from lakelatch.timeline.log.rollbacks import Rollbacks, may_be_undone
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
-from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
+from lakelatch.timeline.metadata import CHANGES_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import MERGE_ON_READ, PROPERTIES_PATH, TableConfig
 from lakelatch.transactions.base.outcome import Changed, Committed
@@ -40,10 +40,14 @@ _SERVICES = (COMPACT, CLUSTER, LOG_COMPACT, "INDEX")
 
 @dataclass(frozen=True)
 class TableSchema:
-    """Columns without meta columns, and the file that records them."""
+    """Columns without meta columns, and the file that records them.
+
+    `changes` are the instants of all changes of the table in the transaction of that commit, if it is not the last one.
+    """
 
     columns: pa.Schema
     path: str
+    changes: tuple[str, ...] = ()
 
 
 def schema_at(storage: Storage, config: TableConfig, timeline: Snapshot, moment: str | None = None) -> TableSchema:
@@ -63,6 +67,19 @@ def schema_at(storage: Storage, config: TableConfig, timeline: Snapshot, moment:
     if found is None:
         raise CorruptTable(f"the table at {storage.uri} names its columns nowhere: no commit and no create schema")
     return found
+
+
+def half_shown(storage: Storage, config: TableConfig, timeline: Snapshot) -> frozenset[str]:
+    """The completed files of a transaction that has changed this table several times, if one is still to be made.
+
+    They are made one after the other, and the log has nothing behind them meanwhile. A reader that leaves them out sees
+    all of its changes or none. It reads no file that says the columns as well.
+    """
+    found = _said_last(storage, config, timeline.by_completion)
+    if found is None or not found.changes or all(one.requested != found.changes[-1] for one in timeline.pending):
+        return frozenset()
+    files = (one for instant in found.changes for one in timeline.of(instant))
+    return frozenset(one.file_name for one in files if one.completion is not None)
 
 
 def keeps_schema(table: OpenedTable, adds_columns: bool = True) -> Check:
@@ -177,7 +194,8 @@ def learn_schema(storage: Storage, action: str, committed: Committed) -> None:
 def _said_in(metadata: CommitMetadata, instant: Instant) -> TableSchema | None:
     if metadata.operation_type in _SERVICES or not metadata.schema:
         return None
-    return parsed_schema(metadata.schema, instant.path)
+    changes = metadata.extra.get(CHANGES_KEY, "")
+    return replace(parsed_schema(metadata.schema, instant.path), changes=tuple(filter(None, changes.split(","))))
 
 
 @lru_cache(maxsize=1024)

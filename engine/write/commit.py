@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from lakelatch.engine.options.write import WriteOptions
@@ -42,6 +43,7 @@ from lakelatch.timeline.actions import BULK_INSERT, INSERT_OVERWRITE_TABLE, REPL
 from lakelatch.timeline.metadata import CALLED_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata, FileGroup
 from lakelatch.timeline.recorded_options import GROUPING_LOG_VERSION
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.timeline.staged import renewed
 from lakelatch.transactions.base.context import TransactionState
 from lakelatch.transactions.base.outcome import Changed, Displaced, Staged, Verdict
 from lakelatch.transactions.checks import At, in_order
@@ -179,7 +181,10 @@ class StagedFiles:
     def _is_placed(self, snapshot: Snapshot, at: At) -> Verdict | Changed | None:
         mark = self.transaction.state.mark
         non_blocking = self._options.non_blocking
-        return Placement(self.table, at.state.instant, self.reports, non_blocking, mark).check(snapshot, at)
+        table = self.table
+        if at.place.before:
+            table = replace(table, storage=renewed(table.storage, at.place.before))
+        return Placement(table, at.state.instant, self.reports, non_blocking, mark).check(snapshot, at)
 
     def _place_holders(self, successors: Mapping[FileGroup, str]) -> None:
         """Adds an empty successor for each file group that is replaced without new rows."""

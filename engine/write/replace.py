@@ -20,6 +20,7 @@ from lakelatch.timeline.actions import INSERT_OVERWRITE, REPLACE_COMMIT, SERVICE
 from lakelatch.timeline.instant import COMPLETED, Instant
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.timeline.staged import renewed
 from lakelatch.transactions.base.outcome import Changed, Displaced
 from lakelatch.transactions.checks import At
 
@@ -61,6 +62,8 @@ class Replacement:
     def check(self, snapshot: Snapshot, at: At) -> Changed | Displaced:
         """Names all replaced file groups in the metadata; `Displaced` if successors are lacking."""
         completed, metadata = at.since, at.staged.metadata
+        if at.place.before:
+            self._table = replace(self._table, storage=renewed(self._table.storage, at.place.before))
         gone = self._seen - snapshot.names
         if undone_replaces(self._table.storage, gone, snapshot.names):  # the groups that they replaced are live again
             self._look()

@@ -266,9 +266,9 @@ def moves_are_whole(tables: Sequence[TableFiles], moves: Iterable[Move]) -> Iter
         (f"memory://{name}", found) for name, table in zip(TABLES, tables, strict=True) for found in table.by_instant
     }
     for move in moves:
-        done = [instant for instant in move.instants.items() if instant in there]
-        whole = len(done) == len(move.tables)
-        shown = f"{move.process}'s {move.instants} over {move.tables}"
+        done = [instant for instant in move.written if instant in there]
+        whole = len(done) == move.count
+        shown = f"{move.process}'s {move.written} over {move.tables}"
         if done and not whole:
             yield f"torn: {shown} is in {done} only"
         if move.outcome == "committed" and not whole:
@@ -298,8 +298,8 @@ def moments_hold_whole_moves(ledger: Ledger) -> Iterator[str]:
     """A moment has all of a transaction or nothing, and all that was acknowledged before it was asked for."""
     for seen in ledger.seen:
         for move in ledger.moves:
-            done = [instant for instant in move.instants.items() if instant in seen.instants]
-            if done and len(done) < len(move.tables):
+            done = [instant for instant in move.written if instant in seen.instants]
+            if done and len(done) < move.count:
                 yield f"{seen.process} saw {done} of {move.instants}"
             if move.outcome == "committed" and move.told_ns < seen.began_ns and not done:
                 yield f"{seen.process} did not see {move.instants}, which was acknowledged before"

@@ -39,7 +39,7 @@ from lakelatch.transactions.transaction import Transaction
 
 MOVED_OF = ACCOUNTS[:2]  # what is moved between tables; the third account of each is moved within it alone
 _RESOLVED_WITHIN = 400
-_CHANGED_ITS_MIND = 0.06
+_CHANGED_ITS_MIND, _CHANGES_TWICE = 0.06, 0.4
 
 
 class ChangedItsMind(LakelatchError):
@@ -48,18 +48,29 @@ class ChangedItsMind(LakelatchError):
 
 @dataclass
 class Move:
-    """One transaction over several tables as its caller knows it: one instant for each table that it writes."""
+    """One transaction over several tables as its caller knows it: an instant for each table that it writes, or more."""
 
     process: str
     isolation: str
     tables: tuple[str, ...]
     began_ns: int
     instants: dict[str, str] = field(default_factory=dict)
+    more: list[tuple[str, str]] = field(default_factory=list)  # (table, instant) of changes after the first one
     read: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # (table, account): who had written it
     wrote: dict[tuple[str, str], str] = field(default_factory=dict)
     outcome: str = ""
     told_ns: int = -1
     resolved: bool | None = None
+
+    @property
+    def written(self) -> list[tuple[str, str]]:
+        """The table and the instant of each change."""
+        return [*self.instants.items(), *self.more]
+
+    @property
+    def count(self) -> int:
+        """How many there are if all of it is committed."""
+        return len(self.tables) + len(self.more)
 
 
 @dataclass
@@ -134,6 +145,10 @@ class Teller(Actor):
                     group, base, balance = found[uri]
                     content = {"group": group, "base": base, "optimistic": True, "balance": balance + change}
                     transaction.run(uri, partial(self._write_part, made, uri, group, content))
+                if self.random.random() < _CHANGES_TWICE:
+                    amount = self.random.randrange(1, 100)
+                    for uri, before, change in zip(chosen, changes, (amount, -amount), strict=False):
+                        self._change_again(made, transaction, uri, found[uri], before, change)
                 if self.random.random() < _CHANGED_ITS_MIND:
                     raise ChangedItsMind("it has changed its mind")
         except CommitUnknown as error:
@@ -150,9 +165,29 @@ class Teller(Actor):
         made.read[uri, group] = base
         return group, base, balance
 
+    def _change_again(
+        self,
+        made: Move,
+        transaction: TablesTransaction,
+        uri: str,
+        found: tuple[str, list[str], int],
+        before: int,
+        change: int,
+    ) -> None:
+        """Reads what it has just written, and changes that."""
+        group, base, balance = found
+        staged, first = transaction.staged_in(uri), made.instants[uri]
+        assert staged is not None
+        shown = [instant_of(name) for name in staged.names("") if name.startswith(f"{group}_")]
+        if first not in shown or not any(name.startswith(f"{first}_") for name in staged.files):
+            self.history.problems.append(f"{self.name} does not see its own {first} in {uri}")
+        content = {"group": group, "base": sorted({*base, first}), "optimistic": True}
+        again = {**content, "balance": balance + before + change}
+        transaction.run(uri, partial(self._write_part, made, uri, group, again))
+
     def _write_part(self, made: Move, uri: str, group: str, content: dict[str, Any]) -> CommitResult:
         desk = self.desks[uri]
-        desk.work = self.work
+        desk.work = f"{self.work}{' again' * (uri in made.instants)}"
         manager = desk.manager(OPTIMISTIC, anew=True)
         manager.recover()
         return _PartWrite(desk, manager, made, group, content).committed()
@@ -161,14 +196,15 @@ class Teller(Actor):
         made.outcome, made.told_ns = outcome, self.place.world.now_ns
         self.place.count(f"{outcome} in several")
         self.place.world.note(f"{self.name} was told {outcome} {made.instants}")
-        for uri, instant in made.instants.items():
+        for uri, instant in made.written:
             desk = self.desks[uri]
             found = [one.completion for one in _completed_now(desk.place) if one.requested == instant]
             completion = found[0] if found else ""
             if outcome == "committed" and not found:
                 self.history.problems.append(f"{self.name} was told committed, and {uri} does not show {instant} yet")
             told = {"instant": instant, "outcome": outcome, "completion": completion}
-            desk.history.note("return", self.name, work=self.work, role="write", **told)
+            work = f"{self.work}{' again' * ((uri, instant) in made.more)}"
+            desk.history.note("return", self.name, work=work, role="write", **told)
 
     def _resolve(self, made: Move, error: CommitUnknown) -> None:
         for _ in range(_RESOLVED_WITHIN):
@@ -261,7 +297,9 @@ class _PartWrite(Write):
     def begin(self, kept: LostFiles | None) -> Transaction:
         desk = self._desk
         transaction = self._manager.begin(for_tasks=not (desk.setting.own_files and desk.random.random() < 0.5))
-        self._move.instants[desk.place.uri] = transaction.instant
+        if desk.place.uri in self._move.instants:
+            self._move.more.append((desk.place.uri, transaction.instant))
+        self._move.instants.setdefault(desk.place.uri, transaction.instant)
         self._move.wrote[desk.place.uri, self._group] = transaction.instant
         return transaction
 
@@ -279,6 +317,11 @@ class _Files:
 
     def __init__(self, transaction: Transaction, metadata: CommitMetadata) -> None:
         self.transaction, self._metadata = transaction, metadata
+
+    def seen_in(self, storage: Storage, moment: str | None) -> CommitMetadata:
+        if self.transaction.own_files is not None:
+            self.transaction.own_files.place()
+        return self._metadata
 
     def start(self, commit: Commit, keep_files: bool = False, part: Part | None = None) -> Commit:
         staged = Staged(self._metadata, Work.of(self._metadata))

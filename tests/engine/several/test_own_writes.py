@@ -135,7 +135,7 @@ def test_nothing_later_of_others_is_seen(tmp_path: Path, options: Mapping[str, o
 
 def test_what_others_replace_meanwhile_moves_all_changes(tmp_path: Path) -> None:
     """The rows of an upsert lie elsewhere by the time at which a later overwrite takes them away."""
-    tables = Tables(tmp_path, 2, {"hoodie.bucket.index.num.buckets": "2"})
+    tables = Tables(tmp_path, 2, {"hoodie.bucket.index.num.buckets": "64"})
 
     def overwrite() -> None:
         for path in tables.paths:
@@ -220,6 +220,28 @@ def test_a_dead_writer_has_changed_all_or_nothing(tables: Tables, point: str) ->
     for number in range(2):
         tables.write(number, {2: 7})
     assert tables.now()[1] == {1: 11 if shown else 10, 2: 7, **shown}
+
+
+def test_no_reader_sees_some_of_several_changes_of_one_table(tables: Tables) -> None:
+    """Their completed files are made one after the other, and whoever makes them may die in between."""
+    path, seen = tables.paths[0], []
+    before = tables.log(0).tail().time
+
+    def look(_: str) -> None:
+        table = lakelatch.open(path)
+        made = len(list(Path(path, ".hoodie/timeline").glob("*.deltacommit")))
+        written = [found.read_all() for found in (table.changes(before), table.changes(before, images=True))]
+        seen.append((made, values(table.to_arrow()), [found.num_rows for found in written]))
+
+    with calling(look, ["commit.after_projection"]), lakelatch.transaction([path], OPTIMISTIC) as tx:
+        tx.upsert(path, rows({1: 11}, 2))
+        tx.upsert(path, rows({2: 21}, 2))
+        tx.upsert(path, rows({1: 12, 3: 30}, 2))
+    assert [made for made, _, _ in seen] == [2, 3, 4]
+    assert [found for _, found, _ in seen] == [FIRST, FIRST, {1: 12, 2: 21, 3: 30}]
+    assert [found for _, _, found in seen] == [[0, 0], [0, 0], [3, 4]]
+    lakelatch.roll_back(path, tables.log(0).tail().events[-1].instant)
+    assert tables.now()[0] == {1: 11, 2: 21}
 
 
 def test_a_batch_that_comes_again_changes_nothing(tables: Tables) -> None:
