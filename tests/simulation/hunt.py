@@ -1,6 +1,6 @@
 """Looks for every mistake that can be planted, and notes down the seed that shows each.
 
-`python tests/simulation/hunt.py --record FILE [--seeds-most 400]`: a mistake whose note is of the same source is not
+`python tests/simulation/hunt.py [--record FILE] [--seeds-most 400]`: a mistake whose note is of the same source is not
 looked for again, so a hunt that is cut off goes on.
 """
 
@@ -15,14 +15,13 @@ from typing import Any
 
 from planted import PLANTED
 from record import stamp
+from shown import RECORD, TIMES_SEEDS
 from simulate import simulate
-
-_TIMES_SEEDS = 4  # as the tests look for them
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--record", type=Path, required=True, help="where to note down what was found")
+    parser.add_argument("--record", type=Path, default=RECORD, help="where to note down what was found")
     parser.add_argument("--seeds-most", type=int, default=100_000, help="leave out what may need more seeds than this")
     parser.add_argument("--only", default="", choices=["", *PLANTED], help="look for this one alone")
     options = parser.parse_args()
@@ -34,7 +33,7 @@ def main() -> int:
             continue
         if found.get(name, {}).get("source") == now["source"]:
             continue
-        seeds = range(mistake.first, mistake.first + _TIMES_SEEDS * mistake.seeds)
+        seeds = range(mistake.first, mistake.first + TIMES_SEEDS * mistake.seeds)
         seed = next((seed for seed in seeds if simulate(seed, name).problems), None)
         tried = len(seeds) if seed is None else seed - mistake.first + 1
         print(f"{name}: {'NOT FOUND' if seed is None else f'seed {seed}'}, {tried} tried", flush=True)
