@@ -21,8 +21,8 @@ OF_GROUPS: dict[str, Mistake] = {
                 "for check in self._member.checks_of(record)[1:]:  # without `has_not_ended`",
             ),
         ),
-        seeds=20,
-        first=918,
+        seeds=30,
+        first=1000,
     ),
     "withdrawn by its file": Mistake(
         Commit,
