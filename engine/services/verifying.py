@@ -30,7 +30,7 @@ from lakelatch.timeline.actions import CLEAN, CLUSTERING, RESTORE, ROLLBACK, SAV
 from lakelatch.timeline.history.named_files import expected_of
 from lakelatch.timeline.instant import TIMELINE_FOLDER, Instant, requested
 from lakelatch.timeline.log.commit_log import CommitLog
-from lakelatch.timeline.log.events import LOCKS, LOG_FOLDER, Event, slot_events, slot_number, slot_path
+from lakelatch.timeline.log.events import LOCKS, LOG_FOLDER, WITHDRAW, Event, slot_events, slot_number, slot_path
 from lakelatch.timeline.log.lost_completions import lost_file
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, CompactionPlan, FileGroup
@@ -157,7 +157,7 @@ class _Check:
         found.reverse()
         listing = log.snapshots.list()
         with self._noting(TIMELINE_FOLDER):
-            instants = [event for event in found if event.kind != LOCKS]
+            instants = [event for event in found if event.kind not in (LOCKS, WITHDRAW)]
             if instants and not listing.by_requested:
                 self._note(MISSING, TIMELINE_FOLDER, f"the commit log has slots up to {instants[-1].number}")
             finished = [event for event in found if event.number < found[-1].number]

@@ -17,7 +17,7 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.instant import TIMELINE_FOLDER
-from lakelatch.timeline.log.events import LOCKS
+from lakelatch.timeline.log.events import LOCKS, WITHDRAW
 from lakelatch.timeline.log.log_reader import LogReader
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import (
@@ -117,11 +117,12 @@ def looked_at(storage: Storage, memory_check: MemoryCheck | None) -> tuple[Table
 def _ensure_never_written(storage: Storage) -> None:
     """`CorruptTable` for a table without a timeline whose commit log says that it had one: it would read as empty.
 
-    The instant of a slot is on the timeline before the slot is put, except for slots that record the table's locks.
+    The instant of a slot is on the timeline before the slot is put, except for slots that record the table's locks, and
+    for those that change nothing: a transaction over several tables has read this one, or was aborted.
     Costs a request for a table that was never written, and one for each slot.
     """
     log = LogReader(storage)
-    slots = [event.number for event in log.standing(log.tail()) if event.kind != LOCKS]
+    slots = [event.number for event in log.standing(log.tail()) if event.kind not in (LOCKS, WITHDRAW)]
     if slots and not Snapshot.look(storage).by_requested:
         raise CorruptTable(
             f"{storage.uri} has no files in {TIMELINE_FOLDER}, and its commit log has slots up to {max(slots)}: "

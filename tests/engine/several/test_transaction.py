@@ -303,6 +303,17 @@ def test_a_serializable_transaction_ends_if_what_it_has_read_has_changed(tables:
     assert tables.now() == [{1: 11, 2: 20}, {1: 12, 2: 20}]
 
 
+def test_a_table_that_has_no_row_yet_can_be_read_by_a_serializable_transaction(tables: Tables, tmp_path: Path) -> None:
+    path = str(tmp_path / "empty")
+    empty = lakelatch.ArrowTable.create(path, "id long, v long, at long", key="id", ordering="at", options=OPTIMISTIC)
+    with lakelatch.transaction([*tables.paths, path], OPTIMISTIC, isolation="serializable") as tx:
+        assert values(tx.to_arrow(path)) == {}
+        tx.upsert(tables.paths[0], rows({1: 11}, 2))
+    assert tables.now() == [SECOND, FIRST] and values(empty.to_arrow()) == {} and not empty.verify().findings
+    empty.upsert(rows({1: 1}))
+    assert values(empty.to_arrow()) == {1: 1}
+
+
 # -- bad input --------------------------------------------------------------------------------------------------------
 
 
