@@ -17,7 +17,7 @@ from lakelatch.engine import calls
 from lakelatch.engine.changes.changed import changed, flagged, replacing, with_values
 from lakelatch.engine.changes.clauses import check_set, operation_of_overwrite, refuse_times
 from lakelatch.engine.changes.identity import Identity
-from lakelatch.engine.changes.inserts import config_of_new, with_new_keys
+from lakelatch.engine.changes.inserts import config_of_new, policy_of, with_new_keys
 from lakelatch.engine.changes.inserts import refuse_times as refuse_inserts_by_time
 from lakelatch.engine.changes.merge import Merge, MergedTable
 from lakelatch.engine.changes.rows import ArrowRows as ArrowRows
@@ -25,15 +25,7 @@ from lakelatch.engine.changes.rows import ChangedRows, table_of
 from lakelatch.engine.create import create
 from lakelatch.engine.options.arguments import Options, Time, instant_of, merged, moment, reading, window
 from lakelatch.engine.options.registry import Call
-from lakelatch.engine.options.write import (
-    DROP,
-    FAIL,
-    KNOWN_KEYS_POLICY,
-    OPERATION,
-    UPDATE,
-    WriteOptions,
-    ensure_has_key,
-)
+from lakelatch.engine.options.write import OPERATION, UPDATE, WriteOptions, ensure_has_key
 from lakelatch.engine.read.explanation import ReadExplanation, explain
 from lakelatch.engine.read.filtered import FilteredRead
 from lakelatch.engine.read.images import plan_images
@@ -239,11 +231,7 @@ class ArrowTable:
         counts them in the result (`rows_skipped`). Of several rows with one new key it keeps the one with the greatest
         ordering value, and of several such rows the one whose other columns, in their order, are the greatest.
         """
-        if if_exists not in ("error", "skip"):
-            why = ", and a table with a record key holds one row of each" if if_exists == "keep" else ""
-            raise InvalidRequest(f"if_exists={if_exists!r}: it is 'error' or 'skip'{why}", option="if_exists")
-        policy = {KNOWN_KEYS_POLICY: DROP if if_exists == "skip" else FAIL}
-        return self._write(data, INSERT, self._optimistic({**merged(options), **policy}))
+        return self._write(data, INSERT, self._optimistic({**merged(options), **policy_of(if_exists)}))
 
     def update(
         self, condition: Expression | None, set: Mapping[str, Expression], options: Options | None = None
@@ -415,7 +403,7 @@ class ArrowTable:
         if not is_table(storage):
             return with_new_keys(rows, config_of_new(options, self.path), None, options.known_keys)
         config = open_table(storage).config
-        refuse_inserts_by_time(options, config.name, config.time_fields)
+        refuse_inserts_by_time(options, config.name, () if config.appends_only else config.time_fields)
         return with_new_keys(rows, config, self._parts_that_may_fulfil, options.known_keys)
 
     def _change(

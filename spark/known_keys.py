@@ -56,6 +56,8 @@ def with_new_keys(
             columns = {**reading, COLUMNS: ",".join(found.identity)}
             there = read_staged(frame.sparkSession, path, columns, staged=staged)
         else:
+            if not options.record_key_fields:
+                return frame
             refuse_times(options, options.table_name or path, options.partition_fields if options.time_options else ())
             found = _Keys(options.record_key_fields or (), options.partition_fields or (), options.ordering_field)
         names = [*found.identity, *([found.ordering] if found.ordering else [])]

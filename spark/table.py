@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING, Any
 from lakelatch.engine import calls as engine_calls
 from lakelatch.engine.calls import verify
 from lakelatch.engine.changes.clauses import check_set, operation_of_overwrite, refuse_times
+from lakelatch.engine.changes.inserts import policy_of
 from lakelatch.engine.create import create
 from lakelatch.engine.options.arguments import Options, Time, instant_of, merged, moment, reading, window
 from lakelatch.engine.options.registry import Call
-from lakelatch.engine.options.write import (
-    DROP,
-    FAIL,
-    KNOWN_KEYS_POLICY,
-    OPERATION,
-    ensure_has_key,
-)
+from lakelatch.engine.options.write import OPERATION, ensure_has_key
 from lakelatch.engine.read.explanation import ReadExplanation, explain
 from lakelatch.engine.table.history import TableDetail, detail_of, last_commit_until, shown_table
 from lakelatch.engine.table.opening import open_existing_storage, open_table
@@ -223,11 +218,8 @@ class Table:
         counts them in the result (`rows_skipped`). Of several rows with one new key it keeps the one with the greatest
         ordering value, and of several such rows the one whose other columns, in the frame's order, are the greatest.
         """
-        if if_exists not in ("error", "skip"):
-            why = ", and a table with a record key holds one row of each" if if_exists == "keep" else ""
-            raise InvalidRequest(f"if_exists={if_exists!r}: it is 'error' or 'skip'{why}", option="if_exists")
+        policy = policy_of(if_exists)
         frame, _ = frame_of(self.spark, data), self._target("an insert")
-        policy = {KNOWN_KEYS_POLICY: DROP if if_exists == "skip" else FAIL}
         return self._change(lambda: frame, INSERT, {**merged(options), **policy})
 
     def update(

@@ -33,8 +33,7 @@ _TABLE_NAME = "hoodie.table.name"
 
 EVENT_TIME = "EVENT_TIME_ORDERING"
 COMMIT_TIME = "COMMIT_TIME_ORDERING"
-MERGE_ON_READ = "MERGE_ON_READ"
-COPY_ON_WRITE = "COPY_ON_WRITE"
+MERGE_ON_READ, COPY_ON_WRITE = "MERGE_ON_READ", "COPY_ON_WRITE"
 TABLE_TYPES = (MERGE_ON_READ, COPY_ON_WRITE)
 TABLE_VERSIONS = (8, 9)
 LATEST_VERSION = 9
@@ -253,8 +252,7 @@ class TableConfig:
             return self.key_generator
         if not self.partition_fields:
             return "NON_PARTITION"
-        simple = len(self.partition_fields) == 1 and len(self.record_key_fields) <= 1
-        return "SIMPLE" if simple else "COMPLEX"
+        return "SIMPLE" if len(self.partition_fields) == 1 >= len(self.record_key_fields) else "COMPLEX"
 
 
 def checksum(database: str, name: str) -> int:

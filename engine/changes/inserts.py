@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.engine.changes.identity import Identity, Reader
-from lakelatch.engine.options.write import DROP, KNOWN_KEYS_POLICY, WriteOptions
+from lakelatch.engine.options.write import DROP, FAIL, KNOWN_KEYS_POLICY, WriteOptions
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.merge.ordering import in_java_s_order
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, TableConfig
@@ -26,6 +26,14 @@ TWICE = (
     "more than one row of the frame has ",
     f": leave out all but one, or use upsert, or keep the one with the greatest ordering value of each key {_WAY_OUT}",
 )
+
+
+def policy_of(if_exists: str) -> dict[str, str]:
+    """The option that says what an insert does with rows whose keys are not new. Errors: `InvalidRequest`."""
+    if if_exists not in ("error", "skip"):
+        why = ", and a table with a record key holds one row of each" if if_exists == "keep" else ""
+        raise InvalidRequest(f"if_exists={if_exists!r}: it is 'error' or 'skip'{why}", option="if_exists")
+    return {KNOWN_KEYS_POLICY: DROP if if_exists == "skip" else FAIL}
 
 
 def refuse_times(options: WriteOptions, name: str, fields: Sequence[str] | None) -> None:
@@ -41,7 +49,8 @@ def refuse_times(options: WriteOptions, name: str, fields: Sequence[str] | None)
 
 def config_of_new(options: WriteOptions, path: str) -> TableConfig:
     """What is known of a table that the write is going to make."""
-    refuse_times(options, options.table_name or path, options.partition_fields if options.time_options else ())
+    if options.record_key_fields:
+        refuse_times(options, options.table_name or path, options.partition_fields if options.time_options else ())
     return TableConfig(
         name=options.table_name or path,
         record_key_fields=options.record_key_fields or (),

@@ -208,7 +208,7 @@ def _check_without_key(options: WriteOptions) -> None:
 def _check_times(config: TableConfig, schema: pa.Schema) -> None:
     """`InvalidRequest` unless the key generator can make folders of each partition field's type."""
     fields = config.partition_fields
-    if config.key_generator == TIMESTAMP_KEYS and (len(fields), len(config.record_key_fields)) != (1, 1):
+    if config.key_generator == TIMESTAMP_KEYS and not len(fields) == 1 >= len(config.record_key_fields):
         raise InvalidRequest(
             f"{KEY_GENERATOR}={TIMESTAMP_KEYS} is for one field each in {RECORD_KEY} and {PARTITION_FIELD}: use CUSTOM",
             option=KEY_GENERATOR,

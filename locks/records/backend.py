@@ -174,7 +174,7 @@ class RecordBackend(SessionBackend):
 
     def with_waiters(self, found: list[Holder], served: Mapping[str, int]) -> list[Holder]:
         """Holders with those who wait behind them, by the tickets served last."""
-        queues = self.store.get_all({queue_of(one.key) for one in found})
+        queues = self.store.get_all(sorted({queue_of(one.key) for one in found}))
         waiters = {one.key: waiters_of(queues.get(queue_of(one.key)), one.key, served.get(one.key, 0)) for one in found}
         return [
             replace(one, waiting=len(waiters[one.key]), waiters=tuple(waiters[one.key][:WAITERS_MOST])) for one in found

@@ -132,7 +132,7 @@ def _has_recovered(place: Place, healed_ns: int) -> bool:
         elif line["event"] == "call" and line.get("role") in WRITING_ROLES:
             asked_ns.setdefault(line["work"], line["at_ns"])
         elif line["event"] == "return" and line["outcome"] == "committed" and asked_ns.get(line["work"], 0) > healed_ns:
-            done.add(table_of[line["process"]])
+            done.add(table_of.get(line["process"], 0))
     return done.issuperset(range(place.tables))
 
 

@@ -10,14 +10,11 @@ import pyarrow as pa
 import pytest
 from table import BuiltTable, meanwhile
 
-from lakelatch.engine.arrow import ArrowRows, ArrowTable
-from lakelatch.engine.write.task import WriteTask
-from lakelatch.engine.writing import write_rows
+from lakelatch.engine.arrow import ArrowTable
 from lakelatch.errors import InvalidRequest, InvariantBroken
 from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.names import parse_data_file
 from lakelatch.storage import LocalStorage
-from lakelatch.system import REAL_SYSTEM
 
 PARTITION = "hoodie.datasource.write.partitionpath.field"
 NO_KEY = {
@@ -79,25 +76,21 @@ def test_an_overwrite_meanwhile_leaves_what_is_added_after_it(events: ArrowTable
     assert rows_of(events) == {("a", 7): 1, ("a", 1): 2, ("b", 2): 1}
 
 
-def test_what_is_called_no_operation_is_an_insert(tmp_path: Path) -> None:
-    done = write_rows(lambda _: ArrowRows(ROWS), str(tmp_path / "t"), {}, REAL_SYSTEM)
-    assert done.operation == "insert" and rows_of(ArrowTable(str(tmp_path / "t"))) == {("a", 1): 2, ("b", 2): 1}
-
-
 def test_all_attempts_at_a_task_make_one_file(tmp_path: Path) -> None:
     table = BuiltTable(LocalStorage(str(tmp_path / "t")), ROWS.schema, NO_KEY)
     writing = table.begin("insert").put_table(ROWS, "3-1-7")
-    again = [report.file_name for report in writing.task().write(iter(tagged(writing.task(), ROWS)), "3-2-9")]
-    assert again == [report.file_name for report in writing.reports]
+    first = list(writing.reports)
+    again = writing.put_table(ROWS, "3-2-9").reports[len(first) :]
+    assert [report.file_name for report in again] == [report.file_name for report in first]
+    writing.reports = first
     writing.commit()
     assert rows_of(ArrowTable(str(table.root))) == {("a", 1): 2, ("b", 2): 1}
 
 
 def test_a_partition_that_comes_twice_ends_the_task(tmp_path: Path) -> None:
     table = BuiltTable(LocalStorage(str(tmp_path / "t")), ROWS.schema, {**NO_KEY, PARTITION: "day"})
-    task = table.begin("insert").task()
     with pytest.raises(InvariantBroken, match="partition 'a' came after"):
-        list(task.write(iter(tagged(task, ROWS)), "0-0-0"))
+        table.begin("insert").put_table(ROWS)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +134,3 @@ def test_a_key_that_was_forgotten_is_asked_for(tmp_path: Path, more: dict[str, o
     with pytest.raises(InvalidRequest, match=r"needs hoodie\.datasource\.write\.recordkey\.field"):
         ArrowTable.create(str(path), ROWS.schema, key=None, options=more)
     assert not (path / ".hoodie/hoodie.properties").exists()
-
-
-def tagged(task: WriteTask, rows: pa.Table) -> list[pa.RecordBatch]:
-    return [task.tag(batch) for batch in rows.to_batches()]
