@@ -29,16 +29,19 @@ from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import Write
 from lakelatch.errors import (
     CommitUnknown,
+    CorruptTable,
     InvalidRequest,
     InvariantBroken,
     LakelatchError,
     TransactionEnded,
     Unavailable,
+    WriteConflict,
 )
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.decisions import Decisions
+from lakelatch.timeline.log.log_reader import LogReader
 from lakelatch.timeline.recorded_options import LOG_VERSION, PREPARING_LOG_VERSION
 from lakelatch.timeline.staged import StagedCommit, StagedStorage, with_staged
 from lakelatch.timeline.table_config import TableConfig, load_table_config
@@ -194,7 +197,21 @@ class TablesTransaction:
             return
         self._parts.remove(part)
         if part.error is not None:
+            self._blame_others(path, part.error)
             raise part.error
+
+    def _blame_others(self, path: str, error: BaseException) -> None:
+        """Raises `WriteConflict` for a table that looks damaged with what is staged, because others have changed it."""
+        if not isinstance(error, CorruptTable) or path not in self._written:
+            return
+        first = self._written[path][0].write
+        mark = first.files.transaction.state.mark if isinstance(first, Write) and first.files is not None else None
+        mark = mark if self._moments is None else self._moments[path].mark
+        if mark is not None and LogReader(self._storages[path]).tail().number > mark.slot:
+            raise WriteConflict(
+                f"others have committed to {without_secrets(path)} since this transaction read it, so it has not "
+                "replaced all that is there now: run the block again"
+            ) from error
 
     def _write(self, path: str, part: Part, write: Callable[[], CommitResult | None]) -> None:
         error: BaseException | None = None

@@ -76,8 +76,8 @@ OF_SEVERAL: dict[str, Mistake] = {
         TablesTransaction,
         "_hold_what_was_read",
         (("sorted(self._read)", "[]"),),
-        seeds=10,
-        first=4,
+        seeds=15,
+        first=30,
         several=True,
     ),
 }

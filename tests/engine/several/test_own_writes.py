@@ -94,6 +94,22 @@ def test_a_table_that_was_empty(tmp_path: Path) -> None:
     assert values(lakelatch.open(path).to_arrow()) == {0: 0, 1: 10, 2: 2, 3: 3, 4: 4, 7: 70}
 
 
+@pytest.mark.parametrize("options", [OPTIMISTIC, NON_BLOCKING])
+def test_a_change_after_an_overwrite_that_others_have_overtaken_is_a_conflict(
+    tmp_path: Path, options: Mapping[str, object]
+) -> None:
+    tables = Tables(tmp_path, 1)
+    (path,) = tables.paths
+    with pytest.raises(WriteConflict, match="run the block again"), lakelatch.transaction([path], options) as tx:
+        assert values(tx.to_arrow(path)) == FIRST
+        others = Thread(target=lakelatch.open(path, options).overwrite, args=(rows({7: 70}),))
+        others.start()
+        others.join()
+        tx.arrow_table(path).overwrite(rows({2: 2}))
+        tx.upsert(path, rows({3: 3}))
+    assert tables.now() == [{7: 70}]
+
+
 def test_columns_that_a_change_adds_are_there_for_the_next_one(tables: Tables) -> None:
     path = tables.paths[0]
     wider = rows({3: 30}, 2).append_column("more", [["new"]])
