@@ -134,3 +134,19 @@ def test_a_key_that_was_forgotten_is_asked_for(tmp_path: Path, more: dict[str, o
     with pytest.raises(InvalidRequest, match=r"needs hoodie\.datasource\.write\.recordkey\.field"):
         ArrowTable.create(str(path), ROWS.schema, key=None, options=more)
     assert not (path / ".hoodie/hoodie.properties").exists()
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "CUSTOM"])
+def test_folders_of_times_need_no_key(tmp_path: Path, kind: str) -> None:
+    options = {
+        PARTITION: "at" if kind == "TIMESTAMP" else "at:TIMESTAMP",
+        "hoodie.datasource.write.keygenerator.type": kind,
+        "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+        "hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd",
+        "hoodie.keygen.timebased.timezone": "UTC",
+    }
+    table = ArrowTable(str(tmp_path / "events"), options)
+    for _ in range(2):
+        table.insert(pa.table({"at": [0, 86_400_000, 1], "x": [1, 2, 3]}))
+    assert sorted(table.to_arrow()["x"].to_pylist()) == [1, 1, 2, 2, 3, 3]
+    assert {path.name for path in (tmp_path / "events").glob("19*")} == {"1970-01-01", "1970-01-02"}
