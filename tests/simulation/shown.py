@@ -1,7 +1,7 @@
 """Which seed has shown each planted mistake: it is tried first, and the whole range only where it shows it no more.
 
 What a simulation draws changes with the product, so a seed that has shown a mistake may do so no more: then the tests
-look for it in all seeds of its range, which takes minutes for the rare ones. `hunt.py` notes the seeds down.
+look for it in all seeds of its range, which takes minutes for the rare ones. `find_planted.py` notes the seeds down.
 """
 
 from __future__ import annotations

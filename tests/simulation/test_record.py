@@ -41,7 +41,7 @@ def test_a_run_notes_down_what_it_ran(tmp_path: Path) -> None:
 def test_a_hunt_notes_down_each_mistake_once(tmp_path: Path) -> None:
     command = [
         sys.executable,
-        str(SCRIPT.with_name("hunt.py")),
+        str(SCRIPT.with_name("find_planted.py")),
         "--only",
         "no fence",
         "--record",
