@@ -1,7 +1,7 @@
 """Looks for every mistake that can be planted, and notes down the seed that shows each.
 
-`python tests/simulation/find_planted.py [--record FILE] [--seeds-most 400]`: a mistake whose note is of the same source is
-not looked for again, so a search that is cut off goes on.
+`python tests/simulation/find_planted.py [--record FILE] [--seeds-most 400]`: a mistake whose note is of the same source
+is not looked for again, so a search that is cut off goes on.
 """
 
 from __future__ import annotations
