@@ -17,8 +17,8 @@ from lakelatch.system import REAL_SYSTEM
 
 OPERATION = "hoodie.datasource.write.operation"
 ONE_LOCK = {"hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider"}
-SHORT_LIVES = {"hoodie.client.heartbeat.interval_in_ms": "1000", "hoodie.client.heartbeat.tolerable.misses": "1"}
-DEAD_AFTER_S = 4
+SHORT_LIVES = {"hoodie.client.heartbeat.interval_in_ms": "2500", "hoodie.client.heartbeat.tolerable.misses": "1"}
+DEAD_AFTER_S = 7
 ARCHIVING = {
     "hoodie.clean.automatic": "true",
     "hoodie.clean.commits.retained": "1",
