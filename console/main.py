@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-try:
-    import click  # noqa: F401
-    import rich  # noqa: F401
-except ModuleNotFoundError as missing:
-    sys.exit(f"the lakelatch command needs {missing.name}: pip install 'lakelatch[console]'")
+from lakelatch.plugins import is_installed
+
+if missing := [library for library in ("click", "rich") if not is_installed(library)]:
+    sys.exit(f"the lakelatch command needs {missing[0]}: pip install 'lakelatch[console]'")
 
 from lakelatch.console.base.exit_codes import ExitCode, exit_code_of
 from lakelatch.console.base.streams import OutputClosed, People, complain, point_nowhere, say, say_json

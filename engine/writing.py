@@ -127,10 +127,10 @@ def write_rows(
         # Before recovery, as a refused write leaves the table as it was, including pending instants of others.
         table = open_fitted(storage, write_options, rows, memory_check=manager.memory_check)
         if not takes_other_locks(manager, table, write_options.manager):
-            return _write(rows, table, manager, write_options.on(table.config), service_options)
+            return _write(rows, table, manager, write_options, service_options)
     with open_manager(storage, write_options.manager, system, remembers=True) as manager:
         table = open_fitted(storage, write_options, rows, memory_check=manager.memory_check)
-        return _write(rows, table, manager, write_options.on(table.config), service_options)
+        return _write(rows, table, manager, write_options, service_options)
 
 
 def _write_after(
@@ -204,6 +204,7 @@ def _write(
     rows: Rows, table: OpenedTable, manager: TransactionManager, options: WriteOptions, services: ServiceOptions
 ) -> CommitResult:
     manager.recover()
+    options = options.on(table.config)
     part = part_of_thread()
     if part is not None and part.leads:
         part.batch = options.batch
@@ -227,9 +228,8 @@ def open_fitted(
 ) -> OpenedTable:
     """The table as a write of these rows leaves it; see `prepare_table` and `fitted`."""
     table = prepare_table(storage, options, rows.schema, memory_check)
-    options = options.on(table.config)
     rows.use_names_of(table.schema)
-    return fitted(table, rows.schema, options, known)
+    return fitted(table, rows.schema, options.on(table.config), known)
 
 
 class _Deletion(Write):

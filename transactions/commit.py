@@ -208,10 +208,9 @@ class Commit(Intent[Outcome]):
     def added(self, event: Event, place: Place) -> Committed:
         if place.watch is not None:
             place.watch.tell_afterwards(place.snapshot.names | {event.file}, event.number)
+        events = self._part.events if self._part is not None else ()
         for part, later in self._later():
-            if self._part is None:
-                break
-            own = next(one for one in self._part.events if one.operation_id == later._owner.state.operation_id)
+            own = next(one for one in events if one.operation_id == later._owner.state.operation_id)
             part.pass_on(later.added(own, replace(place, watch=None)))
         return Committed(self.above, event.time, event.number, event.token, self._decided.metadata)
 
