@@ -150,3 +150,10 @@ def test_folders_of_times_need_no_key(tmp_path: Path, kind: str) -> None:
         table.insert(pa.table({"at": [0, 86_400_000, 1], "x": [1, 2, 3]}))
     assert sorted(table.to_arrow()["x"].to_pylist()) == [1, 1, 2, 2, 3, 3]
     assert {path.name for path in (tmp_path / "events").glob("19*")} == {"1970-01-01", "1970-01-02"}
+
+
+def test_a_flag_that_deletes_has_nothing_to_delete(tmp_path: Path) -> None:
+    flagged = ROWS.append_column("_hoodie_is_deleted", [[False, False, True]])
+    with pytest.raises(InvalidRequest, match="deletes rows by their keys"):
+        ArrowTable(str(tmp_path / "events")).insert(flagged)
+    assert not (tmp_path / "events/.hoodie/hoodie.properties").exists()
