@@ -7,6 +7,7 @@ from run to run.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -36,7 +37,7 @@ _SVG = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOT
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PROMPT = "bold green"
 
-#: Runs what it reads, a line of JSON for each block, and answers with what that has printed.
+#: Runs what it reads, a line of JSON for each statement, and answers with what a session shows of it.
 _SESSION = """
 import contextlib, io, json, sys
 names = {"__name__": "__main__"}
@@ -44,7 +45,7 @@ for line in sys.stdin:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         try:
-            exec(compile(json.loads(line), "session", "exec"), names)
+            exec(compile(json.loads(line), "session", "single"), names)
         except Exception as error:
             print(f"{type(error).__module__}.{type(error).__name__}: {error}")
     print(json.dumps(said.getvalue()), flush=True)
@@ -79,13 +80,18 @@ class Session:
         self._process = process
 
     def run(self, block: str) -> Text:
+        lines, shown = block.splitlines(), Text()
+        for node in ast.parse(block).body:
+            statement = lines[node.lineno - 1 : node.end_lineno]
+            for number, line in enumerate(statement):
+                shown.append("... " if number else ">>> ", _PROMPT).append(f"{line}\n")
+            shown.append(self._answer("\n".join(statement) + "\n"))
+        return shown
+
+    def _answer(self, statement: str) -> str:
         assert self._process.stdin is not None and self._process.stdout is not None
-        print(json.dumps(block), file=self._process.stdin, flush=True)
-        shown, goes_on = Text(), False
-        for line in block.splitlines():
-            goes_on = line.startswith((" ", "except")) or (goes_on and not line)
-            shown.append("... " if goes_on else ">>> ", _PROMPT).append(f"{line}\n")
-        return shown.append(json.loads(self._process.stdout.readline()))
+        print(json.dumps(statement), file=self._process.stdin, flush=True)
+        return str(json.loads(self._process.stdout.readline()))
 
 
 def run(command: str) -> Text:
