@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
 from lakelatch.engine.calls import execute_cancel, request_cancel
@@ -31,6 +31,14 @@ _log = logging.getLogger("lakelatch.ui")
 
 
 @dataclass(frozen=True)
+class PageTable:
+    """A table of a page: its path or URL, and the options of a write to it, which may hold secrets."""
+
+    path: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
 class Action:
     """One action that somebody asked for: what, on which service, plan or lock, since when, and its outcome."""
 
@@ -43,19 +51,16 @@ class Action:
 
 
 class Actions:
-    """The actions on the tables of a board. Threads may share it."""
+    """The actions on the tables of a board, in its order. Threads may share it."""
 
-    def __init__(
-        self, board: Board, paths: list[str], options: Mapping[str, str], executor: Executor, system: System
-    ) -> None:
+    def __init__(self, board: Board, tables: Sequence[PageTable], executor: Executor, system: System) -> None:
         self._board = board
-        self._paths = paths
-        self._options = options
+        self._tables = tuple(tables)
         self._executor = executor
         self._system = system
         self._guard = system.new_lock()
         self._count = 0
-        self._kept: list[deque[Action]] = [deque(maxlen=_KEPT) for _ in paths]
+        self._kept: list[deque[Action]] = [deque(maxlen=_KEPT) for _ in tables]
         self._kinds: dict[str, Callable[[int, str], str]] = {
             RUN: self._run,
             CALL_OFF: self._call_off,
@@ -104,30 +109,31 @@ class Actions:
         self._board.tell()
 
     def _run(self, table: int, service: str) -> str:
-        options = Call(self._options).services()
+        own = self._tables[table]
+        options = Call(own.options).services()
         steps = [step for step in Steps(options).of_maintenance() if step.service == service]
         if not steps:
             raise InvalidRequest(f"there is no service {service!r}, or no option turns it on")
-        report = maintain_with(self._executor, self._paths[table], options, self._system, steps=steps)
+        report = maintain_with(self._executor, own.path, options, self._system, steps=steps)
         if not report.ok:
             raise Unavailable("; ".join(str(run) for run in report.failed))
         return "; ".join(str(run) for run in report.runs) or "nothing was due"
 
     def _call_off(self, table: int, instant: str) -> str:
-        path = self._paths[table]
-        asked = request_cancel(path, instant, self._options, system=self._system)
+        own = self._tables[table]
+        asked = request_cancel(own.path, instant, own.options, system=self._system)
         if asked is None:
             return "it was aborted before"
         try:
-            execute_cancel(path, instant, self._options, self._system)
+            execute_cancel(own.path, instant, own.options, self._system)
         except Unavailable as error:
             return f"it will never commit; its files stay until its executor stops: {error.message}"
         return "it will never commit, and its files are gone"
 
     def _break(self, table: int, key: str) -> str:
-        storage = self._board.tables[table].storage
+        storage, options = self._board.tables[table].storage, self._tables[table].options
         recorded = recorded_lock_options(storage)
-        with closing(open_recorded_locks(storage.uri, self._options, recorded, self._system)) as provider:
+        with closing(open_recorded_locks(storage.uri, options, recorded, self._system)) as provider:
             owner = next((one.owner for one in provider.holders(key) if one.key == key), "")
             broken = provider.break_(key)
         return f"it was taken from {owner or 'its holder'}" if broken else "it has no holder"

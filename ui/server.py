@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FrameType
 
 import uvicorn
@@ -18,7 +18,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.ui.actions import Actions
+from lakelatch.ui.actions import Actions, PageTable
 from lakelatch.ui.app import make_app
 from lakelatch.ui.board import Board
 from lakelatch.ui.guard import LOOPBACK, Guard
@@ -31,11 +31,10 @@ _STOP_S = 2
 class PageSettings:
     """Which tables a page shows, where it listens, how often it looks, and whether it may do more than look.
 
-    `options` are as of a write, and may hold secrets. Port 0 is any that is free.
+    Port 0 is any that is free.
     """
 
-    tables: Sequence[str]
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tables: Sequence[PageTable]
     host: str = "127.0.0.1"
     port: int = 0
     every_s: float = 1.0
@@ -63,10 +62,7 @@ def serve(
 
     Errors: `InvalidRequest` for a path that is no table, and for an address that cannot be listened on.
     """
-    call = Call(settings.options)
-    tables = [
-        TableWatch(open_storage(path, StorageOptions.from_options(call)), call, system) for path in settings.tables
-    ]
+    tables = [_watch(table, system) for table in settings.tables]
     for table in tables:
         table.check()
     with closing(_listen(settings.host, settings.port)) as listening:
@@ -75,7 +71,7 @@ def serve(
         with closing(Board(tables, settings.every_s, system)) as board:
             actions = None
             if settings.allow_actions:
-                actions = Actions(board, list(settings.tables), dict(call), settings.executor, system)
+                actions = Actions(board, settings.tables, settings.executor, system)
             guarded = Guard(make_app(board, actions), token, cookie, {*LOOPBACK, settings.host.lower()}, port)
             config = uvicorn.Config(
                 guarded,
@@ -90,6 +86,11 @@ def serve(
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             started(f"http://{host}:{port}/?token={token}", server.end)
             asyncio.run(server.serve(sockets=[listening]))
+
+
+def _watch(table: PageTable, system: System) -> TableWatch:
+    call = Call(table.options)
+    return TableWatch(open_storage(table.path, StorageOptions.from_options(call)), call, system)
 
 
 class _Server(uvicorn.Server):

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 from rich.console import Console
 
 from lakelatch.engine.table.opening import load_config
-from lakelatch.errors import InvalidRequest
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.uris import open_storage
@@ -67,18 +66,3 @@ def and_more(shown: list[str], count: int) -> str:
     """A list of names, and how many of `count` are not in it."""
     more = count - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
-
-
-def same_options(call: Invocation, what: str) -> Mapping[str, str]:
-    """The options that all tables of a call share; `InvalidRequest` if they differ: `what` takes one set."""
-    first = call.tables[0]
-    for other in call.tables[1:]:
-        differing = sorted(
-            key for key in {*first.options, *other.options} if first.options.get(key) != other.options.get(key)
-        )
-        if differing:
-            raise InvalidRequest(
-                f"lakelatch.toml gives {first.path} and {other.path} different options ({', '.join(differing)}), and "
-                f"{what} has the same for all: call it once for each"
-            )
-    return first.options

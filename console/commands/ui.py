@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lakelatch.console.base.invocation import Invocation, Outcome, same_options
+from lakelatch.console.base.invocation import Invocation, Outcome
 from lakelatch.errors import InvalidRequest
 
 
 def show(call: Invocation, host: str, port: int, every_s: int, allow_actions: bool, open: bool) -> Outcome:
     """Serves the page until SIGINT or SIGTERM."""
     try:
+        from lakelatch.ui.actions import PageTable
         from lakelatch.ui.server import PageSettings, serve
     except ModuleNotFoundError as error:
         raise InvalidRequest(f"the page needs {error.name}: pip install 'lakelatch[ui]'") from None
     settings = PageSettings(
-        tables=[table.path for table in call.tables],
-        options=same_options(call, "the page"),
+        tables=[PageTable(table.path, table.options) for table in call.tables],
         host=host,
         port=port,
         every_s=every_s,

@@ -87,7 +87,10 @@ def prometheus(opened: ExitStack, folder: Path, port: int) -> None:
             *(f"--web.listen-address=127.0.0.1:{own}", "--log.level=error"),
         ],
     )
-    say("prometheus", f"http://127.0.0.1:{own}/graph and /alerts; docs/grafana/dashboard.json is for your Grafana")
+    say(
+        "prometheus",
+        f"http://127.0.0.1:{own}/graph and /classic/alerts; docs/grafana/dashboard.json is for your Grafana",
+    )
 
 
 def run(opened: ExitStack, seconds: float | None, page_port: int) -> int:

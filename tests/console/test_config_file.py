@@ -78,7 +78,7 @@ def test_a_folder_goes_before_a_guess(folder: Path, monkeypatch: pytest.MonkeyPa
     assert main(["locks", "flights"]) == 0
 
 
-def test_services_and_pages_of_several_tables(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_services_of_several_tables(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     commits, tables = "hoodie.compact.inline.max.delta.commits", ""
     for name, many in (("rarely", 9), ("often", 1)):
         LiveTable(folder / name).write([(1, 1, "a")])
@@ -87,8 +87,6 @@ def test_services_and_pages_of_several_tables(folder: Path, capsys: pytest.Captu
     assert main(["service", "run", "--once", "--cores", "0", "rarely", "often", "--json"]) == 0
     rarely, often = json.loads(capsys.readouterr().out)
     assert (rarely["done"], often["done"]) == (0, 1)
-    assert main(["ui", "rarely", "often", "--port", "0"]) == 1
-    assert f"different options ({commits}), and the page has the same for all" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

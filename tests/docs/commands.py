@@ -28,6 +28,7 @@ OTHERS = (
     "open",
     "pytest",
     "python",
+    "python3",
     "spark-submit",
 )
 WAY_OUT = "say `<!-- not run: REASON -->` above"

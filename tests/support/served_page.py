@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from lakelatch.ui.actions import PageTable
 from lakelatch.ui.server import PageSettings, serve
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def serving(*paths: str, **settings: Any) -> Iterator[Served]:
         enders.append(end)
         there.set()
 
-    chosen = PageSettings(paths, **{"every_s": 0.05, **settings})
+    chosen = PageSettings([PageTable(path) for path in paths], **{"every_s": 0.05, **settings})
     thread = threading.Thread(target=serve, args=(chosen, started))
     thread.start()
     try:

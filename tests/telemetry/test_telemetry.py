@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from bare_table import manager_of
 from live_table import LiveTable
+from metrics_page import metric_rows
 
 from lakelatch.engine.services.keeping.lag import lag_s
 from lakelatch.storage.memory import MemoryStorage
@@ -94,6 +95,16 @@ def test_measurements_say_what_happened(measured: dict[str, list[dict[str, Any]]
     }
     assert calls >= {("file", "put_if_absent", None), ("file", "read", "NotFound")}
     assert calls >= {("redis", name, None) for name in ("open_session", "take", "give_back")}
+
+
+def test_the_table_of_the_page_has_the_labels_of_each_measurement(measured: dict[str, list[dict[str, Any]]]) -> None:
+    every, said = {"lakelatch.table", "lakelatch.provider", "lakelatch.writer"}, {"name", "unit", "sum"}
+    seen: dict[str, set[str]] = {row.name: set() for row in metric_rows()}
+    for point in measured["points"]:
+        assert (point["name"] == "db.client.operation.duration") == (not every & point.keys()), point
+        seen[point["name"]] |= point.keys() - every - said
+    for row in metric_rows():  # that nothing failed is no wonder
+        assert seen[row.name] | {"error.type"} == row.labels | {"error.type"} and seen[row.name] <= row.labels, row.name
 
 
 def test_instants_are_on_spans_alone(measured: dict[str, list[dict[str, Any]]]) -> None:

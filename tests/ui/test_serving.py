@@ -8,10 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from bare_table import manager_of, write
+from live_table import LiveTable
 from served_page import Served, serving
 
 from lakelatch.console.main import main
@@ -127,6 +129,34 @@ def test_the_command_ends_at_once_although_somebody_looks(storage: LocalStorage)
         _, problems = process.communicate(timeout=30)
         connection.close()
         assert process.returncode == 0 and problems == ""
+
+
+def test_each_table_of_a_page_has_its_own_options(tmp_path: Path) -> None:
+    config = ""
+    for name, many in (("rarely", 9), ("often", 1)):
+        LiveTable(tmp_path / name).write([(1, 1, "a")])
+        config += f'[tables.{name}]\npath = "{name}"\n[tables.{name}.options]\n'
+        config += f"hoodie.compact.inline.max.delta.commits = {many}\n"
+    (tmp_path / "lakelatch.toml").write_text(config)
+    command = [sys.executable, "-m", "lakelatch", "ui", "rarely", "often", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        page = Served(process.stdout.readline().split()[1])
+        cookie = ask(page, page.url.removeprefix(page.base))[1]
+        due = [_due(page, cookie, number) for number in (0, 1)]
+        process.terminate()
+    assert due == [[], ["compaction"]]
+
+
+def _due(page: Served, cookie: str, table: int) -> object:
+    """The services of a table that are due, as its stream says first."""
+    with closing(http.client.HTTPConnection("127.0.0.1", page.port, timeout=30)) as connection:
+        connection.request("GET", f"/api/events?table={table}", headers={"Cookie": cookie})
+        for line in connection.getresponse():
+            plans = json.loads(line.removeprefix(b"data: ")).get("parts", {}).get("plans") if line[:1] == b"d" else None
+            if plans:
+                return plans["due"]
+    return None
 
 
 def test_a_trace_has_a_track_for_each_writer_and_a_flow_to_each_winner(

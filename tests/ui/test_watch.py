@@ -33,7 +33,7 @@ from lakelatch.testing.faults.plan import UNAVAILABLE, FaultPlan
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.transactions.conflicts.report import Work
-from lakelatch.ui.actions import BREAK, CALL_OFF, RUN, RUNNING, Actions
+from lakelatch.ui.actions import BREAK, CALL_OFF, RUN, RUNNING, Actions, PageTable
 from lakelatch.ui.board import Board
 from lakelatch.ui.changes import Changes
 from lakelatch.ui.details import archived_entries, details_of
@@ -242,7 +242,7 @@ def acting(*roots: str, executor: Executor = HERE) -> Iterator[tuple[Board, Acti
     """Actions on tables at which nobody looks."""
     board = Board([TableWatch(LocalStorage(root), {}, REAL_SYSTEM) for root in roots], 0.05, REAL_SYSTEM)
     try:
-        yield board, Actions(board, [*roots], {}, executor, REAL_SYSTEM)
+        yield board, Actions(board, [*map(PageTable, roots)], executor, REAL_SYSTEM)
     finally:
         board.close()
 

@@ -7,6 +7,8 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from random import Random  # noqa: TID251  (seeded by the run)
 from typing import Any
 
@@ -74,8 +76,7 @@ def run_round(
         _rest(nemesis, _LEASES_OF_CALM * place.lease_s, facts["healed_ns"], progress)
         nemesis.finish("transfer", "append", "compact", "serve", "cancel", "snapshot", "spark", "move", "cut")
         progress("closing")
-        for each in place.all_tables:
-            nemesis.problems += _close(each, locks)
+        nemesis.problems += _close_all(place, locks)
         nemesis.finish()
         if place.uri:
             for each in place.all_tables:
@@ -136,12 +137,19 @@ def _has_recovered(place: Place, healed_ns: int) -> bool:
     return done.issuperset(range(place.tables))
 
 
-def _close(place: Place, locks: LockServer) -> list[str]:
+def _close_all(place: Place, locks: LockServer) -> list[str]:
+    """Closes all tables side by side, since closing one is mostly waiting until the dead count as dead."""
+    options = locks.options("closing")
+    with ThreadPoolExecutor(place.tables) as pool:
+        return [problem for found in pool.map(partial(_close, options=options), place.all_tables) for problem in found]
+
+
+def _close(place: Place, options: dict[str, str]) -> list[str]:
     """Recovers from dead writers and executes plans, until nothing is left to do."""
     heartbeat = heartbeat_of(place.lease_s)
     REAL_SYSTEM.sleep(place.late_s + heartbeat.expiry_ms * 2 / 1000)
     storage = storage_at(place)
-    provider = open_locks(place, locks.options("closing"), REAL_SYSTEM)
+    provider = open_locks(place, options, REAL_SYSTEM)
     failure: LakelatchError | None = None
     try:
         for _ in range(_CLOSINGS_MAX):
