@@ -22,6 +22,7 @@ from lakelatch.engine.services.clustering import Clustering
 from lakelatch.engine.services.compaction import Compaction
 from lakelatch.engine.services.counters import Counters
 from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services.paying import PayingCompaction
 from lakelatch.engine.services.service import PlannedService, ServiceContext
 from lakelatch.errors import LakelatchError, LockTimeout, TransactionEnded, WriteConflict
 from lakelatch.format.slices.index_making import make_index
@@ -66,6 +67,9 @@ class Steps:
         # Takes every file group with a log, as Hudi's inline compaction does: the table as a whole is due.
         every_log = replace(options.compaction, least_logs=1)
         self.compaction = Compaction(every_log, options.cancellation, inline.trigger)
+        self.paying_compaction = PayingCompaction(
+            options.compaction, options.cancellation, inline.trigger, inline.paying
+        )
         self.log_compaction = LogCompaction(options.compaction)
         at_once = replace(options.clustering, least_commits=0)  # `due` has checked that
         self.clustering = Clustering(at_once, options.cancellation, inline.clustering_commits)
@@ -103,6 +107,7 @@ class Steps:
         return [
             *self._by_writers(self.log_compaction, Mode(run=inline.log_compaction)),
             *self._by_writers(self.compaction, inline.compaction),
+            *map(_unless_agreed_elsewhere, self._by_writers(self.paying_compaction, Mode(run=inline.paying.automatic))),
             *self._by_writers(self.clustering, inline.clustering),
             *(self._clean_by_writers() if options.cleaning.automatic else []),
             *([self._archive(archiving.is_worth_a_try, alone=True)] if options.archiving.automatic else []),
@@ -239,6 +244,15 @@ def _alone(context: ServiceContext, service: str, act: Callable[[], T | None]) -
             lease.release()
         except LakelatchError as error:
             _log.warning("the lease of the service %r was not released, and ends by itself: %s", service, error)
+
+
+def _unless_agreed_elsewhere(step: Step) -> Step:
+    """The step, which is never due under Hudi's locks: who compacts is then agreed with other engines' writers."""
+
+    def due(context: ServiceContext, counters: Counters) -> bool:
+        return not context.manager.context.provider.taken_by_hudi and step.due(context, counters)
+
+    return replace(step, due=due)
 
 
 def _always(context: ServiceContext, counters: Counters) -> bool:
