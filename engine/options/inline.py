@@ -84,7 +84,7 @@ class PayingOptions(ParsedOptions):
 class InlineOptions(ParsedOptions):
     """The services that run automatically, with Hudi's defaults. Cleaning and archiving have options of their own.
 
-    What Hudi's options say of inline compactions, on or off, goes before `paying`.
+    What Hudi's options say of inline compactions and clusterings, on or off, goes before `paying`.
 
     `archive_in_background` moves archiving to the thread of a streaming query, where there is one. A file index is made
     after about `index_commits` writes, or never if that is 0.
@@ -101,16 +101,23 @@ class InlineOptions(ParsedOptions):
     clustering_commits_in_background: int = option("hoodie.clustering.async.max.commits", whole(1, _MANY), 4)
     index_commits: int = option("lakelatch.index.commits", whole(0, _MANY), 16)
     paying: PayingOptions = field(default_factory=PayingOptions)
+    compacts_what_pays: bool = True
+    joins_what_pays: bool = True
 
     def completed(self, values: Mapping[str, str]) -> InlineOptions:
         if self.log_compaction and not flag(LOG_COMPACTION_ENABLE, values.get(LOG_COMPACTION_ENABLE, "true")):
             raise InvalidRequest(
                 f"{LOG_COMPACT_INLINE}=true, and {LOG_COMPACTION_ENABLE}=false: remove one", option=LOG_COMPACT_INLINE
             )
-        said = any(one.key in values for one in _COMPACTION[:2])
         return replace(
             self,
             compaction=Mode.of(values, _COMPACTION),
             clustering=Mode.of(values, _CLUSTERING),
-            paying=replace(self.paying, automatic=self.paying.automatic and not said),
+            compacts_what_pays=self.paying.automatic and not _is_said(values, _COMPACTION),
+            joins_what_pays=self.paying.automatic and not _is_said(values, _CLUSTERING),
         )
+
+
+def _is_said(values: Mapping[str, str], options: tuple[Option[bool], ...]) -> bool:
+    """Whether a service is turned on or off after a commit."""
+    return any(one.key in values for one in options[:2])
