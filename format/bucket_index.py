@@ -6,6 +6,7 @@ both wrapping at 32 bits. Every writer of a table must agree on it, and nothing 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from math import isqrt
@@ -106,8 +107,29 @@ def successor_file_id(bucket: int, instant: str) -> str:
     """The one file id of a bucket after the replace commit of that requested time; every writer makes the same one."""
     if not 0 <= bucket <= _BUCKET_MAX:
         raise InvalidRequest(f"bucket {bucket} is not from 0 to {_BUCKET_MAX}: its number must fit 8 digits")
-    digits = instant.ljust(24, "0")
-    return f"{bucket:08d}-{digits[:4]}-{digits[4:8]}-{digits[8:12]}-{digits[12:]}-0"
+    return _begun_at(f"{bucket:08d}", instant, "")
+
+
+def successor_of(file_id: str, instant: str) -> str:
+    """The file id of the file group that takes the rows of this one at the replace commit of that requested time.
+
+    That of a file group of no bucket is of none either.
+    """
+    bucket = bucket_of_file_id(file_id)
+    if bucket is not None:
+        return successor_file_id(bucket, instant)
+    digest = hashlib.sha256(file_id.encode()).hexdigest()
+    return _begun_at(f"a{digest[:7]}", instant, digest[7:14])
+
+
+def is_successor(file_id: str, instant: str) -> bool:
+    """Whether this is the successor of some file group at the replace commit of that requested time."""
+    return file_id[9:].replace("-", "").startswith(instant)
+
+
+def _begun_at(head: str, instant: str, rest: str) -> str:
+    digits = f"{instant}{rest}".ljust(24, "0")
+    return f"{head}-{digits[:4]}-{digits[4:8]}-{digits[8:12]}-{digits[12:]}-0"
 
 
 def bucket_of_file_id(file_id: str) -> int | None:

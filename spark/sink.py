@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakelatch.engine.options import archiving, cleaning
 from lakelatch.engine.options.batch import BATCH_APPLICATION, BATCH_NUMBER
-from lakelatch.engine.options.inline import ARCHIVE_ASYNC, CLUSTER_ASYNC, COMPACT_ASYNC
+from lakelatch.engine.options.inline import ARCHIVE_ASYNC, CLUSTER_ASYNC, COMPACT_ASYNC, REWRITE_AUTOMATIC
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.errors import InvalidRequest
@@ -68,6 +68,8 @@ def write_batch(
         batch[cleaning.AUTOMATIC] = "false"
     if service_options.inline.archive_in_background:
         batch[archiving.AUTOMATIC] = "false"
+    if service_options.inline.compaction.background:
+        batch[REWRITE_AUTOMATIC] = "false"
     result = write(df, path, call.having(batch), system)
     wake_beside(df.sparkSession, query, path, service_options, system)
     return result

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.services.file_versions import versions
 from lakelatch.errors import CorruptTable
-from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
+from lakelatch.format.bucket_index import is_successor
 from lakelatch.format.expected.missing import active
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import BaseFile, LogFile, parse_data_file
@@ -167,10 +167,7 @@ def left_out_hold(candidates: Candidates, instant: Instant) -> Hold | None:
     if instant.action != REPLACE_COMMIT:
         return None
     ids = {file_id for found in candidates.whole.metadata(instant).replaced.values() for file_id in found}
-    began = {
-        successor_file_id(bucket, instant.requested) for one in ids if (bucket := bucket_of_file_id(one)) is not None
-    }
-    if ids.isdisjoint(began):
+    if not any(is_successor(one, instant.requested) for one in ids):
         return None
     return Hold(instant.requested, f"files of the part of {instant.requested} that was left out may come late")
 

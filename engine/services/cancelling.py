@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from lakelatch.errors import LakelatchError
-from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
+from lakelatch.format.bucket_index import successor_of
 from lakelatch.format.merge.column_groups import kept_deletes_name
 from lakelatch.format.names import kept_deletes_file, planned_base_file
 from lakelatch.storage.contract import NotFound, path_below
@@ -132,8 +132,7 @@ def outputs_of(plan: ServicePlan) -> PlanOutputs:
     """
     groups = sorted(plan.groups)
     if plan.action == CLUSTERING:
-        buckets = ((partition, bucket_of_file_id(file_id)) for partition, file_id in groups)
-        begun = [(one, successor_file_id(bucket, plan.instant)) for one, bucket in buckets if bucket is not None]
+        begun = [(partition, successor_of(file_id, plan.instant)) for partition, file_id in groups]
         return PlanOutputs(tombstones=_names(begun, plan.instant))
     return PlanOutputs(removed=_names(groups, plan.instant)) if plan.action == COMPACTION else PlanOutputs()
 

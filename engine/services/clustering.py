@@ -1,5 +1,7 @@
 """Clustering: file groups are rewritten with their rows in another order, each as one file of the same bucket.
 
+In a table without a record key, which has no buckets, small files are joined, and each set of them becomes one file.
+
 It is planned at one slot of the log, and any process may execute it later: the plan determines names and content, as
 for a compaction. It completes as a replace commit, so later writers write to the new file groups.
 """
@@ -7,15 +9,16 @@ for a compaction. It completes as a replace commit, so later writers write to th
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
 from lakelatch.engine.options.cancellation import CancellationOptions
 from lakelatch.engine.options.clustering import ClusteringOptions
 from lakelatch.engine.options.compaction import KEEP_DELETES
 from lakelatch.engine.read.forgotten_deletes import ForgottenDeletes
+from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.services.cancelling import tidy_cancelled
 from lakelatch.engine.services.clustering_commit import (
@@ -28,13 +31,14 @@ from lakelatch.engine.services.clustering_commit import (
 )
 from lakelatch.engine.services.compaction import CompactTask, slice_of
 from lakelatch.engine.services.counters import Counters, has_so_many, last_requested
+from lakelatch.engine.services.joining import joined, small_files
 from lakelatch.engine.services.rewriting import Execution, Made, Operations, RewritingService, busy_groups, operation_on
 from lakelatch.engine.services.service import PlannedService, ServiceContext
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.base_file import SORTED_GROUP_ROWS
-from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, WriteConflict
+from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict
 from lakelatch.failpoints import failpoint
-from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
+from lakelatch.format.bucket_index import bucket_of_file_id, successor_of
 from lakelatch.format.file_groups import replace_commits
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.outcome import Merged
@@ -58,6 +62,7 @@ from lakelatch.transactions.conflicts.report import record_loss
 
 _log = logging.getLogger("lakelatch.engine")
 _SORTED_BY = "lakelatch.clustered.by"  # in a clustering's commit: how the rows of its files are sorted
+_SETS = "lakelatch.clustered.together"  # how many operations become one file group each, one set after the other
 _PLAN_KEY, _PLAN_OF_BUCKETS = "lakelatch.clustering", "buckets"  # in plans of ours
 
 
@@ -91,16 +96,32 @@ class Clustering(RewritingService):
         if options.least_commits and _writes_since_clustering(table, snapshot) < options.least_commits:
             return None
         view = TableView.load(table.storage, table.config)
-        groups = tuple(_due(view, busy_groups(table.storage, snapshot), options))
-        if not groups:
+        busy = busy_groups(table.storage, snapshot)
+        if table.config.appends_only:
+            sets = islice(
+                small_files(view, busy, options.chosen(view.partitions()), options.small_bytes), options.groups_max
+            )
+            return self.plan_of(view, chain.from_iterable(map(joined, sets)), snapshot)
+        return self.plan_of(view, _due(view, busy, options), snapshot)
+
+    def plan_of(
+        self,
+        view: TableView,
+        groups: Iterable[ClusteringGroup],
+        snapshot: Snapshot,
+        more: Mapping[str, str] | None = None,
+    ) -> bytes | None:
+        """The plan of these groups; None if there are none."""
+        found = tuple(groups)
+        if not found:
             return None
-        view.ensure_whole({one.partition for one in groups})
+        view.ensure_whole({one.partition for one in found})
         # Never empty: a plan without it is taken for another engine's.
         policy = self.cancellation.policy_of(
             CLUSTERING, planned_against=snapshot.latest_completion or snapshot.latest_time
         )
-        extra = {_PLAN_KEY: _PLAN_OF_BUCKETS, KEEP_DELETES: "true", **policy.to_extra()}
-        return ClusteringPlan(groups, options.params(), extra, table.storage.uri).to_avro()
+        extra = {_PLAN_KEY: _PLAN_OF_BUCKETS, KEEP_DELETES: "true", **policy.to_extra(), **(more or {})}
+        return ClusteringPlan(found, self.options.params(), extra, view.storage.uri).to_avro()
 
     def may_execute(self, context: ServiceContext, instant: str) -> bool:
         """Whether the plan exists and is ours; Java's are left to Java."""
@@ -110,12 +131,13 @@ class Clustering(RewritingService):
             return False
 
     def read(self, storage: Storage, instant: str) -> CompactionPlan:
-        """The plan as tasks take it, with the order of rows in its extra metadata."""
+        """The plan as tasks take it, with the order of rows, and what is joined, in its extra metadata."""
         path = requested(instant, CLUSTERING).path
         plan = ClusteringPlan.read(storage, path)
         if not _is_ours(plan):
             raise InvalidRequest(f"{path} is the plan of another engine: let that engine execute it")
-        return CompactionPlan(tuple(map(_operation_of, plan.groups)), {**plan.params, **plan.extra})
+        sizes = ",".join(str(len(groups)) for groups in plan.sets())
+        return CompactionPlan(tuple(map(_operation_of, plan.groups)), {**plan.params, **plan.extra, _SETS: sizes})
 
     def wanted(self, table: OpenedTable, operations: Operations) -> Operations:
         """All operations: each task checks its own, and the commit decides."""
@@ -131,12 +153,19 @@ class Clustering(RewritingService):
             columns=_columns_of(plan.extra),
             layout=plan.extra.get(LAYOUT, LINEAR),
             together=frozenset() if PlanPolicy.of(plan.extra).in_part else frozenset(places),
+            sets=tuple(_sets_of(plan)),
         )
 
     def staged(self, run: Execution, metadata: CommitMetadata, made: Made) -> tuple[Staged, tuple[Check, ...]]:
         extra, in_part = run.plan.extra, PlanPolicy.of(run.plan.extra).in_part
         metadata = replace(metadata, extra={**metadata.extra, _SORTED_BY: _order_of(extra)})
-        clustered = tuple(Clustered(one, target_of(one, run.instant), stats) for one, stats in made)
+        stats = {(one.partition, one.file_id): found for one, found in made}
+        clustered = tuple(
+            Clustered(
+                operations, _target_of(operations, run.instant), stats[operations[0].partition, operations[0].file_id]
+            )
+            for operations in _sets_of(run.plan)
+        )
         commit = ClusteringCommit(run.context.table.storage, run.instant, metadata, clustered, in_part)
         return Staged(metadata, commit.work), (commit.check,)
 
@@ -163,7 +192,7 @@ class Clustering(RewritingService):
 
 @dataclass(frozen=True)
 class ClusterTask(CompactTask):
-    """The task of a clustering.
+    """The task of a clustering: of each set, it makes one file for the first operation.
 
     `together` are the places that must all be untouched if the plan cannot be executed in part; empty if it can.
     """
@@ -174,31 +203,44 @@ class ClusterTask(CompactTask):
     columns: tuple[str, ...] = ()
     layout: str = LINEAR
     together: frozenset[Place] = frozenset()
+    sets: tuple[Operations, ...] = ()
 
     def target_of(self, operation: CompactionOperation) -> str:
         """The successor's file id, which follows from the plan's instant: all executors make the same file."""
-        return target_of(operation, self.instant)
+        return successor_of(operation.file_id, self.instant)
+
+    def run_all(self, executor: Executor, operations: Operations) -> list[FileReport]:
+        return super().run_all(executor, tuple(found[0] for found in self.sets))
 
     def run(self, operation: CompactionOperation) -> FileReport | None:
         """See `RewriteTask`. None also for a group that was written to since, or cancelled."""
-        group = operation.partition, operation.file_id
+        groups = [(one.partition, one.file_id) for one in self._set_of(operation)]
         storage = self.table.storage
         touched = touched_since(storage, self.instant)
-        if not touched.isdisjoint(self.together or {place_of(group)}):
+        if not touched.isdisjoint(self.together or set(map(place_of, groups))):
             return None
-        if is_cancel_requested(storage, self.instant, group):
+        if any(is_cancel_requested(storage, self.instant, group) for group in groups):
             return None
         return super().run(operation)
 
     def merged(self, operation: CompactionOperation) -> Iterator[Merged]:
-        """The merged rows in the plan's order; equal ones by record key, unless the base file was sorted otherwise."""
-        if not self.columns:
-            return super().merged(operation)
+        """The merged rows in the plan's order; equal ones by record key, unless the base file was sorted otherwise.
+
+        Those of a table without a record key keep the order of their files.
+        """
         table = self.table
-        parts = merge_in_base_order(
-            table.storage, slice_of(operation), table.full_schema, table.config, self.completions
+        if not self.columns and not table.config.appends_only:
+            return super().merged(operation)
+        parts = chain.from_iterable(
+            merge_in_base_order(table.storage, slice_of(one), table.full_schema, table.config, self.completions)
+            for one in self._set_of(operation)
         )
+        if not self.columns:
+            return parts
         return in_another_order(parts, self.columns, partial(order_of, columns=self.columns, layout=self.layout))
+
+    def _set_of(self, operation: CompactionOperation) -> Operations:
+        return next(found for found in self.sets if found[0] == operation)
 
     def stats(self, report: FileReport, operation: CompactionOperation) -> tuple[WriteStat, ...]:
         """The commit's entries for the files of one new file group; the base file is its first."""
@@ -206,14 +248,15 @@ class ClusterTask(CompactTask):
         return (*kept, replace(base, previous_commit=None, num_inserts=base.num_writes))
 
 
-def target_of(operation: CompactionOperation, instant: str) -> str:
-    """The file id of the file group that replaces a planned one. Errors: `CorruptTable`."""
-    bucket = bucket_of_file_id(operation.file_id)
-    if bucket is None:
-        raise CorruptTable(
-            f"the clustering {instant} plans the file group {operation.file_id}, which belongs to no bucket"
-        )
-    return successor_file_id(bucket, instant)
+def _sets_of(plan: CompactionPlan) -> Iterator[Operations]:
+    """The operations by the file group that they become."""
+    operations = iter(plan.operations)
+    for size in map(int, plan.extra[_SETS].split(",")):
+        yield tuple(islice(operations, size))
+
+
+def _target_of(operations: Operations, instant: str) -> FileGroup:
+    return operations[0].partition, successor_of(operations[0].file_id, instant)
 
 
 def _due(view: TableView, busy: Collection[FileGroup], options: ClusteringOptions) -> Iterator[ClusteringGroup]:

@@ -64,21 +64,21 @@ def _places_of(storage: Storage, instant: Instant) -> frozenset[Place]:
 
 @dataclass(frozen=True)
 class Clustered:
-    """One file group of the plan: its operation and target, and the files of its successor if they were made."""
+    """What becomes one file group, `target`: the operations, and the files of the target if they were made."""
 
-    operation: CompactionOperation
-    target: str
+    operations: tuple[CompactionOperation, ...]
+    target: FileGroup
     stats: tuple[WriteStat, ...] = ()
 
     @property
-    def group(self) -> FileGroup:
-        """The file group to be replaced."""
-        return self.operation.partition, self.operation.file_id
+    def groups(self) -> frozenset[FileGroup]:
+        """The file groups to be replaced, all or none."""
+        return frozenset((one.partition, one.file_id) for one in self.operations)
 
     @property
     def instants(self) -> set[str]:
         """The writes whose rows were read."""
-        names = (*self.operation.delta_files, *([self.operation.base_file] if self.operation.base_file else ()))
+        names = (name for one in self.operations for name in (*one.delta_files, one.base_file) if name)
         return {file.instant for file in map(parse_data_file, names) if file is not None}
 
 
@@ -105,15 +105,15 @@ class ClusteringCommit:
         """
         touched = self._touched(snapshot, at.since)
         alone = {*touched, *cancelled_groups(at.context, at.state)}
-        left = [one for one in self.clustered if one.stats and one.group not in alone]
+        left = [one for one in self.clustered if one.stats and one.groups.isdisjoint(alone)]
         if touched and not (left and self.in_part):
             winner = next(iter(touched.values()))
             ours = frozenset(group for group, write in touched.items() if write is winner)
             return Conflict(winner, ours)
         if not left or (not self.in_part and len(left) < len(self.clustered)):
             raise Unavailable(f"clustering {self.instant} met a write that was undone meanwhile: carry it out again")
-        kept = {one.group for one in left}
-        spared = frozenset((one.operation.partition, one.target) for one in self.clustered if one.group not in kept)
+        kept = frozenset().union(*(one.groups for one in left))
+        spared = frozenset(one.target for one in self.clustered if one not in left)
         replaced: dict[str, list[str]] = {}
         for partition, file_id in sorted({*kept, *spared}):
             replaced.setdefault(partition, []).append(file_id)
@@ -131,13 +131,13 @@ class ClusteringCommit:
             if write.operation_type not in _SLICES_ONLY:
                 for group in write.file_groups:
                     by_place.setdefault(place_of(group), write)
-        touched = {
-            one.group: by_place[place_of(one.group)] for one in self.clustered if place_of(one.group) in by_place
-        }
+        groups = [group for one in self.clustered for group in one.groups]
+        touched = {group: by_place[place_of(group)] for group in groups if place_of(group) in by_place}
         undone = self._undone(snapshot)
         for one in self.clustered:
             for instant in sorted(one.instants & undone):
-                touched.setdefault(one.group, OtherWrite(instant, ROLLBACK, "", frozenset([one.group])))
+                for group in one.groups:
+                    touched.setdefault(group, OtherWrite(instant, ROLLBACK, "", one.groups))
         return touched
 
     def _undone(self, snapshot: Snapshot) -> set[str]:

@@ -94,16 +94,17 @@ class Compaction(RewritingService):
             finish_foreign_compactions(context.executor, context.table)
 
     def plan(self, context: ServiceContext, snapshot: Snapshot) -> bytes | None:
-        storage = context.table.storage
-
-        def base_bytes(operations: Sequence[CompactionOperation]) -> list[int]:
-            return list(storage.together(*(partial(_base_bytes, storage, operation) for operation in operations)))
-
         due = due_operations(context.table, snapshot, self.options.least_logs)
-        operations = tuple(chosen(due, self.options, base_bytes))
+        return self.plan_of(chosen(due, self.options, partial(base_bytes, context.table.storage)), snapshot)
+
+    def plan_of(
+        self, operations: Sequence[CompactionOperation], snapshot: Snapshot, extra: Mapping[str, str] | None = None
+    ) -> bytes | None:
+        """The plan of these operations; None if there are none."""
         policy = self.cancellation.policy_of(COMPACTION, snapshot.latest_completion)
         keep = str(self.options.keep_deletes).lower()  # all executors must do the same
-        return CompactionPlan(operations, {KEEP_DELETES: keep, **policy.to_extra()}).to_avro() if operations else None
+        said = {KEEP_DELETES: keep, **policy.to_extra(), **(extra or {})}
+        return CompactionPlan(tuple(operations), said).to_avro() if operations else None
 
     def task(self, plan: CompactionPlan, table: OpenedTable, instant: str, times: Mapping[str, str]) -> CompactTask:
         return CompactTask(table, instant, times, plan.extra.get(KEEP_DELETES) == "true")
@@ -113,6 +114,11 @@ class Compaction(RewritingService):
         super().give_up(run, error)
         if isinstance(error, TransactionEnded):
             remove_left_over_bases(run.context.table, run.instant, run.plan.file_groups)
+
+
+def base_bytes(storage: Storage, operations: Sequence[CompactionOperation]) -> list[int]:
+    """The size of each operation's base file; 0 if it has none."""
+    return list(storage.together(*(partial(_base_bytes, storage, operation) for operation in operations)))
 
 
 def _base_bytes(storage: Storage, operation: CompactionOperation) -> int:

@@ -22,7 +22,7 @@ from lakelatch.engine.options.compaction import (
 from lakelatch.timeline.metadata import CompactionOperation
 
 _Operations = list[CompactionOperation]
-_LOG_BYTES, _LOGS, _IO_MB = "TOTAL_LOG_FILES_SIZE", "TOTAL_LOG_FILES", "TOTAL_IO_MB"
+LOG_BYTES, LOGS, IO_MB = "TOTAL_LOG_FILES_SIZE", "TOTAL_LOG_FILES", "TOTAL_IO_MB"
 _MB = 1024 * 1024
 
 
@@ -36,21 +36,21 @@ def chosen(
     if options.target_io_mb is not None or options.least_log_ratio:
         sizes = base_bytes(found)
         paying = ((one, size) for one, size in zip(found, sizes, strict=True) if _pays(one, size, options))
-        found = [_with_io(one, size) for one, size in paying]
+        found = [with_io(one, size) for one, size in paying]
     for name in options.strategies:
         found = _STRATEGIES[name](found, options)
     return found
 
 
 def _pays(operation: CompactionOperation, base_bytes: int, options: CompactionOptions) -> bool:
-    return operation.metrics[_LOG_BYTES] >= options.least_log_ratio * base_bytes
+    return operation.metrics[LOG_BYTES] >= options.least_log_ratio * base_bytes
 
 
-def _with_io(operation: CompactionOperation, base_bytes: int) -> CompactionOperation:
+def with_io(operation: CompactionOperation, base_bytes: int) -> CompactionOperation:
     """The operation with metrics of its IO. Without a base file, about as much is written as the logs have."""
-    log_bytes = operation.metrics[_LOG_BYTES]
+    log_bytes = operation.metrics[LOG_BYTES]
     read_mb, write_mb = (base_bytes + log_bytes) / _MB, (base_bytes or log_bytes) / _MB
-    io = {_IO_MB: read_mb + write_mb, "TOTAL_IO_READ_MB": read_mb, "TOTAL_IO_WRITE_MB": write_mb}
+    io = {IO_MB: read_mb + write_mb, "TOTAL_IO_READ_MB": read_mb, "TOTAL_IO_WRITE_MB": write_mb}
     return replace(operation, metrics={**operation.metrics, **io})
 
 
@@ -63,18 +63,18 @@ def _bounded(operations: _Operations, options: CompactionOptions) -> _Operations
         if left_mb <= 0:
             break
         found.append(operation)
-        left_mb -= operation.metrics[_IO_MB]
+        left_mb -= operation.metrics[IO_MB]
     return found
 
 
 def _by_log_size(operations: _Operations, options: CompactionOptions) -> _Operations:
-    large = [one for one in operations if one.metrics[_LOG_BYTES] >= options.least_log_bytes]
-    return _bounded(sorted(large, key=lambda one: -one.metrics[_LOG_BYTES]), options)
+    large = [one for one in operations if one.metrics[LOG_BYTES] >= options.least_log_bytes]
+    return _bounded(sorted(large, key=lambda one: -one.metrics[LOG_BYTES]), options)
 
 
 def _by_log_count(operations: _Operations, options: CompactionOptions) -> _Operations:
-    many = [one for one in operations if one.metrics[_LOGS] >= options.least_log_files]
-    return _bounded(sorted(many, key=lambda one: -one.metrics[_LOGS]), options)
+    many = [one for one in operations if one.metrics[LOGS] >= options.least_log_files]
+    return _bounded(sorted(many, key=lambda one: -one.metrics[LOGS]), options)
 
 
 def _latest_partitions(operations: _Operations, options: CompactionOptions) -> _Operations:

@@ -221,8 +221,12 @@ def busy_groups(storage: Storage, snapshot: Snapshot) -> set[FileGroup]:
     }
 
 
-def due_operations(table: OpenedTable, snapshot: Snapshot, least_logs: int) -> list[CompactionOperation]:
+def due_operations(
+    table: OpenedTable, snapshot: Snapshot, least_logs: int, partitions: list[str] | None = None
+) -> list[CompactionOperation]:
     """An operation for each file group that has at least `least_logs` logs to merge and is in no waiting plan.
+
+    Of all partitions, or of those named.
 
     File groups whose deletes another engine dropped are left out until these are kept, as that is not possible later.
     Errors: `CorruptTable` if a file is missing in one of their partitions: its loss would become permanent.
@@ -231,7 +235,7 @@ def due_operations(table: OpenedTable, snapshot: Snapshot, least_logs: int) -> l
     view = TableView.load(table.storage, table.config)
     forgotten = ForgottenDeletes(view)
     due = []
-    for found in view.slices():
+    for found in view.slices(partitions):
         if len(found.fresh_logs) >= least_logs and (found.partition, found.file_id) not in busy:
             known = forgotten.kept(found)
             if known is None:
@@ -255,7 +259,8 @@ def ensure_has_logs(table: OpenedTable) -> None:
 
 def operation_on(view: TableView, found: FileSlice) -> CompactionOperation:
     """The planned operation on a slice, with all of its logs that are not empty."""
-    sizes = {name: view.storage.stat(found.path_of(name)).size_bytes for name in found.log_files}
+    status = view.storage.together(*(partial(view.storage.stat, path) for path in found.log_paths))
+    sizes = {name: one.size_bytes for name, one in zip(found.log_files, status, strict=True)}
     logs = tuple(name for name in found.log_files if sizes[name])  # an empty file is the tombstone of a failed attempt
     for name in (name for name in found.log_files if not sizes[name]):
         ensure_tombstone(view.whole, found.path_of(name))

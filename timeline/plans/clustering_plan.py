@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ _EXECUTION = "lakelatch.ClusteringExecutionStrategy"
 class ClusteringGroup:
     """One file slice that is clustered: its base file (None if there is none) and log files, as names without folder.
 
-    Each of ours makes one file group. Java puts several slices into a group; each slice is then one of these.
+    What is `joined` becomes one file group together with the next one: Hudi's input group has several slices then.
     """
 
     partition: str
@@ -29,6 +29,7 @@ class ClusteringGroup:
     base_file: str | None
     delta_files: tuple[str, ...]
     metrics: Mapping[str, float] = field(default_factory=dict)
+    joined: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class ClusteringPlan(Record):
         """A container file of one record; the same plan gives the same bytes."""
         strategy = {"strategyClassName": _EXECUTION, "strategyParams": dict(self.params), "version": 1}
         plan = {
-            "inputGroups": [self._group(group) for group in self.groups],
+            "inputGroups": [self._input(groups) for groups in self.sets()],
             "strategy": strategy,
             "extraMetadata": dict(self.extra),
             "version": 1,
@@ -60,11 +61,27 @@ class ClusteringPlan(Record):
         record = {"operationType": CLUSTER, "clusteringPlan": plan, "extraMetadata": dict(self.extra), "version": 1}
         return encode(REQUESTED_REPLACE_METADATA, record)
 
-    def _group(self, group: ClusteringGroup) -> dict[str, Any]:
+    def sets(self) -> list[tuple[ClusteringGroup, ...]]:
+        """The groups by the file group that they become."""
+        found: list[tuple[ClusteringGroup, ...]] = []
+        joined = False
+        for group in self.groups:
+            found.append((*found.pop(), group) if joined else (group,))
+            joined = group.joined
+        return found
+
+    def _input(self, groups: Sequence[ClusteringGroup]) -> dict[str, Any]:
+        metrics: dict[str, float] = {}
+        for name, value in (pair for group in groups for pair in group.metrics.items()):
+            metrics[name] = metrics.get(name, 0.0) + value
+        slices = [self._slice(group) for group in groups]
+        return {"slices": slices, "metrics": metrics, "numOutputFileGroups": 1, "extraMetadata": {}, "version": 1}
+
+    def _slice(self, group: ClusteringGroup) -> dict[str, Any]:
         def path(name: str) -> str:
             return f"{self.root}/{path_below(group.partition, name)}" if self.root else name
 
-        file_slice = {
+        return {
             "dataFilePath": "" if group.base_file is None else path(group.base_file),  # Java asks whether it is empty
             "deltaFilePaths": [path(name) for name in group.delta_files],
             "fileId": group.file_id,
@@ -72,8 +89,6 @@ class ClusteringPlan(Record):
             "bootstrapFilePath": "",
             "version": 1,
         }
-        metrics = dict(group.metrics)
-        return {"slices": [file_slice], "metrics": metrics, "numOutputFileGroups": 1, "extraMetadata": {}, "version": 1}
 
     @classmethod
     def _of(cls, record: Mapping[str, Any]) -> ClusteringPlan:
@@ -87,6 +102,7 @@ class ClusteringPlan(Record):
                 base_file=_name(one.get("dataFilePath")) or None,
                 delta_files=tuple(map(_name, one.get("deltaFilePaths") or ())),
                 metrics=group.get("metrics") or {},
+                joined=one is not group["slices"][-1],
             )
             for group in plan["inputGroups"] or ()
             for one in group["slices"] or ()

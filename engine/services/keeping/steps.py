@@ -22,6 +22,7 @@ from lakelatch.engine.services.clustering import Clustering
 from lakelatch.engine.services.compaction import Compaction
 from lakelatch.engine.services.counters import Counters
 from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services.paying import PayingCompaction, PayingJoin
 from lakelatch.engine.services.service import PlannedService, ServiceContext
 from lakelatch.errors import LakelatchError, LockTimeout, TransactionEnded, WriteConflict
 from lakelatch.format.slices.index_making import make_index
@@ -66,6 +67,12 @@ class Steps:
         # Takes every file group with a log, as Hudi's inline compaction does: the table as a whole is due.
         every_log = replace(options.compaction, least_logs=1)
         self.compaction = Compaction(every_log, options.cancellation, inline.trigger)
+        self.paying_compaction = PayingCompaction(
+            options.compaction, options.cancellation, inline.trigger, inline.paying
+        )
+        self.paying_join = PayingJoin(
+            options.clustering, options.cancellation, inline.clustering_commits, inline.paying
+        )
         self.log_compaction = LogCompaction(options.compaction)
         at_once = replace(options.clustering, least_commits=0)  # `due` has checked that
         self.clustering = Clustering(at_once, options.cancellation, inline.clustering_commits)
@@ -82,6 +89,7 @@ class Steps:
             replace(self._cancellations(), due=_always),
             *(_waiting(service) for service in planned),
             *map(_anew, self.planned_anew()),
+            *([] if self.clustering in self.planned_anew() else [_only_where(_has_no_key, _anew(self.clustering))]),
             *([self._archive(archiving.is_due)] if options.archiving.automatic else []),
             self._file_index(_is_indexed, options.inline.index_commits),
         ]
@@ -103,6 +111,8 @@ class Steps:
         return [
             *self._by_writers(self.log_compaction, Mode(run=inline.log_compaction)),
             *self._by_writers(self.compaction, inline.compaction),
+            *self._paying(self.paying_compaction, inline.compacts_what_pays, _has_logs),
+            *self._paying(self.paying_join, inline.joins_what_pays, _has_no_key),
             *self._by_writers(self.clustering, inline.clustering),
             *(self._clean_by_writers() if options.cleaning.automatic else []),
             *([self._archive(archiving.is_worth_a_try, alone=True)] if options.archiving.automatic else []),
@@ -129,6 +139,19 @@ class Steps:
     def _by_writers(self, service: PlannedService[Any], mode: Mode) -> list[Step]:
         steps = [_waiting(service), _anew(service, alone=True)] if mode.run else []
         return [*steps, _anew(service, alone=True, execute=False)] if mode.schedule else steps
+
+    def _paying(
+        self, service: PlannedService[Any], automatic: bool, suits: Callable[[ServiceContext], bool]
+    ) -> list[Step]:
+        """What runs without being asked, in tables that it suits.
+
+        Never under Hudi's locks: who rewrites is then agreed with other engines' writers.
+        """
+
+        def suited(context: ServiceContext) -> bool:
+            return suits(context) and not context.manager.context.provider.taken_by_hudi
+
+        return [_only_where(suited, step) for step in self._by_writers(service, Mode(run=automatic))]
 
     def _clean_by_writers(self) -> list[Step]:
         clean = (_waiting(self.clean), _anew(self.clean))
@@ -239,6 +262,21 @@ def _alone(context: ServiceContext, service: str, act: Callable[[], T | None]) -
             lease.release()
         except LakelatchError as error:
             _log.warning("the lease of the service %r was not released, and ends by itself: %s", service, error)
+
+
+def _only_where(suited: Callable[[ServiceContext], bool], step: Step) -> Step:
+    def due(context: ServiceContext, counters: Counters) -> bool:
+        return suited(context) and step.due(context, counters)
+
+    return replace(step, due=due)
+
+
+def _has_logs(context: ServiceContext) -> bool:
+    return not context.table.config.copies_on_write
+
+
+def _has_no_key(context: ServiceContext) -> bool:
+    return context.table.config.appends_only
 
 
 def _always(context: ServiceContext, counters: Counters) -> bool:

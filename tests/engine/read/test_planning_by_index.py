@@ -285,7 +285,7 @@ def test_commits_make_one_and_three_stay(table: LiveTable) -> None:
     made = []
     for ts in range(2, 7):
         writing = table.begin().put("d001", [(1, ts, "v")])
-        result = after_commit(writing.commit(), ServiceContext(table.opened, writing.manager), options)
+        result = after_commit(writing.commit(), ServiceContext(table.opened, writing.manager, NO_TASKS), options)
         assert [(run.service, run.outcome) for run in result.services] == [("index", DONE)]
         made.append(f"{result.completion}.json.z")
     assert indexes(table) == made[-3:]

@@ -1,0 +1,161 @@
+"""Compactions that nobody asked for: what pays, for nothing where nothing does, and never at a writer's expense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from executors import run_here
+from live_table import LiveTable
+from table import Writing, meanwhile
+
+import lakelatch
+from lakelatch.engine.options.registry import Call
+from lakelatch.engine.run.report import DONE, FAILED
+from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.services.budget import spent_today
+from lakelatch.engine.services.keeping.inline import after_commit
+from lakelatch.engine.services.service import ServiceContext
+from lakelatch.failpoints import active
+from lakelatch.format.slices.table_view import TableView
+from lakelatch.locks.contract import LockScope, service_key
+from lakelatch.locks.filesystem.provider import FilesystemLockProvider
+from lakelatch.locks.lease import Lease
+from lakelatch.storage.contract import FileStatus, Storage
+from lakelatch.system import REAL_SYSTEM
+from lakelatch.testing.clock import ManualSystem
+from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timeline.actions import COMPACTION
+from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.base.settings import OPTIMISTIC
+from lakelatch.transactions.manager import TransactionManager
+
+EACH = {"lakelatch.rewrite.commits": "1"}
+LOGS_MAX, MB = 5, 1024 * 1024
+
+
+class LargeFiles(FaultyStorage):
+    """Says that each file has so many MB."""
+
+    def __init__(self, behind: Storage, mb: int = 10) -> None:
+        super().__init__(behind)
+        self.mb = mb
+
+    def stat(self, path: str) -> FileStatus:
+        return replace(super().stat(path), size_bytes=self.mb * MB)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> LiveTable:
+    return LiveTable(tmp_path / "table")
+
+
+def upserted(
+    table: LiveTable,
+    number: int,
+    options: Mapping[str, str] | None = None,
+    storage: Storage | None = None,
+    here: bool = False,
+    committed: Callable[[], object] = lambda: None,
+    manager: TransactionManager | None = None,
+) -> CommitResult:
+    """An upsert of four rows, with the services behind it as these options say; by an executor, or `here`."""
+    writing = table.begin(manager=manager).put("p", [(key, number, f"v{number}") for key in range(4)])
+    result = writing.commit()
+    committed()
+    opened = replace(table.opened, storage=storage or table.storage)
+    context = ServiceContext(opened, writing.manager, table.context(None if here else run_here).executor)
+    return after_commit(result, context, Call(options).services())
+
+
+def logs_to_merge(table: LiveTable) -> int:
+    """The most logs that a reader has to merge into a file group."""
+    found = TableView.load(table.storage, table.opened.config).latest()
+    return max(len(one.fresh_logs) for one in found)
+
+
+def compactions(table: LiveTable) -> int:
+    return sum(1 for name in table.timeline() if name.endswith(".compaction.requested"))
+
+
+def test_a_table_that_is_upserted_all_day_keeps_few_logs_without_anybodys_call(table: LiveTable) -> None:
+    most = []
+    for number in range(12):
+        upserted(table, number)
+        most.append(logs_to_merge(table))
+    assert max(most) < LOGS_MAX, most
+    assert compactions(table) == 2
+    assert [row[2:] for row in table.agreed()] == [(11, "v11")] * 4
+
+
+def test_one_option_turns_it_off_and_so_does_what_hudis_say(table: LiveTable) -> None:
+    said = ("lakelatch.rewrite.automatic", "hoodie.compact.inline", "hoodie.compact.schedule.inline")
+    for number in range(2):
+        for key in said:
+            assert not upserted(table, number, {key: "false", **EACH}).services
+    assert logs_to_merge(table) == 2 * len(said) and not compactions(table)
+
+
+def test_what_costs_more_than_it_saves_is_left_and_takes_no_lock(table: LiveTable) -> None:
+    taken: list[str] = []
+
+    class Noted(FilesystemLockProvider):
+        def acquire(self, key: str, timeout_s: float) -> Lease:
+            taken.append(key)
+            return super().acquire(key, timeout_s)
+
+    manager = table.manager(provider=Noted(LockScope(table.storage.uri, {})))
+    for number in range(6):
+        upserted(table, number, {"lakelatch.compact.least.log.percent": "100000"}, manager=manager)
+    assert taken == [service_key("planning.compaction")], "one look, after the fifth"
+    assert not compactions(table)
+
+
+def test_a_day_has_a_budget_and_the_next_one_has_it_again(table: LiveTable) -> None:
+    storage = LargeFiles(table.storage)
+    # Two file groups: at first 10 MB of logs each to read and to write, later 20 MB to read and 10 to write.
+    options = {"lakelatch.rewrite.daily.mb": "130", **EACH}
+    runs = [upserted(table, number, options, storage).services for number in range(4)]
+    assert [[run.detail.split(",")[0] for run in found] for found in runs] == [
+        ["2 base files"],
+        ["2 base files"],
+        ["1 base files"],
+        [],
+    ]
+    snapshot = Snapshot.load(table.storage)
+    assert spent_today(table.context(), COMPACTION, snapshot) == 130 * MB
+    tomorrow = ManualSystem(REAL_SYSTEM.realtime_ms() + 86_400_000)
+    assert spent_today(table.context(manager=table.manager(system=tomorrow)), COMPACTION, snapshot) == 0
+
+
+def test_a_process_of_its_own_does_little_while_its_caller_waits(table: LiveTable) -> None:
+    storage = LargeFiles(table.storage, mb=40)
+    found = upserted(table, 0, EACH, storage, here=True).services
+    assert [run.detail.split(",")[0] for run in found] == ["1 base files"], "80 MB each, and 128 at once"
+
+
+def test_a_plan_of_a_dead_writer_is_carried_out_and_one_that_was_asked_for_is_left(table: LiveTable) -> None:
+    with active("compact.before_commit=raise"):
+        (failed,) = upserted(table, 0, EACH).services
+    table.all_died()
+    (plan,) = lakelatch.waiting_plans(str(table.root))
+    later = [run.instant for number in range(1, 12) for run in upserted(table, number, EACH).services]
+    assert failed.outcome == FAILED and later[0] == plan
+    table.write([(1, 12, "v12")])
+    asked = table.plan()
+    assert not upserted(table, 13, EACH).services
+    assert lakelatch.waiting_plans(str(table.root)) == [asked]
+
+
+def test_a_writer_that_is_under_way_does_not_lose_to_it(tmp_path: Path) -> None:
+    table = LiveTable(tmp_path / "table", OPTIMISTIC)
+    for number in range(4):
+        upserted(table, number)
+    before: list[Writing] = []
+    with meanwhile(lambda: table.write([(1, 9, "v9")], "q"), "compact.before_commit"):
+        (run,) = upserted(table, 4, committed=lambda: before.append(table.begin().put("p", [(1, 9, "v9")]))).services
+    assert run.outcome == DONE and logs_to_merge(table) == 1
+    before[0].commit()
+    assert [row[2:] for row in table.agreed()] == [(4, "v4"), (9, "v9"), (4, "v4"), (4, "v4"), (9, "v9")]

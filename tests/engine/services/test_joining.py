@@ -1,0 +1,139 @@
+"""Small files of tables without a record key are joined: the same rows in fewer files, for any reader at any moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from live_table import batches_by_hudi_rs
+from table import BuiltTable, meanwhile
+
+import lakelatch
+from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.services.cancelling import request_cancel
+from lakelatch.engine.services.joining import Sized, files_of_a_size
+from lakelatch.format.slices.table_view import TableView
+from lakelatch.storage import LocalStorage
+from lakelatch.timeline.actions import CLUSTERING
+from lakelatch.timeline.plans.clustering_plan import ClusteringGroup
+from lakelatch.timeline.plans.service_plan import read_service_plan
+
+OPTIONS = {"hoodie.datasource.write.partitionpath.field": "day", "hoodie.datasource.write.recordkey.field": ""}
+OFF = {**OPTIONS, "lakelatch.rewrite.automatic": "false"}
+SCHEMA = pa.schema([("day", pa.string()), ("x", pa.int64())])
+MB = 1024 * 1024
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> ArrowTable:
+    """Two rows of one day, one of another; services run only if the table's caller has them run."""
+    table = ArrowTable(str(tmp_path / "events"), OFF)
+    for number in range(3):
+        add(table, number)
+    return table
+
+
+def add(table: ArrowTable, number: int, **options: object) -> lakelatch.CommitResult:
+    return table.insert(
+        pa.table({"day": ["a", "b", "a"], "x": [number, number, -number]}, schema=SCHEMA), options=options
+    )
+
+
+def rows_of(table: ArrowTable) -> Counter[tuple[str, int]]:
+    rows = Counter((row["day"], row["x"]) for row in table.to_arrow().to_pylist())
+    found = pa.Table.from_batches(batches_by_hudi_rs(Path(table.path))).to_pylist()
+    assert rows == Counter((row["day"], row["x"]) for row in found), "hudi-rs reads the same"
+    return rows
+
+
+def added(*numbers: int) -> Counter[tuple[str, int]]:
+    return Counter(row for number in numbers for row in (("a", number), ("b", number), ("a", -number)))
+
+
+def files_of(table: ArrowTable) -> Counter[str]:
+    built = built_of(table)
+    return Counter(found.partition for found in TableView.load(built.storage, built.opened.config).latest())
+
+
+def built_of(table: ArrowTable) -> BuiltTable:
+    return BuiltTable(
+        LocalStorage(table.path), SCHEMA, {**OPTIONS, "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+    )
+
+
+def test_appends_end_as_few_files_without_anybodys_call(events: ArrowTable) -> None:
+    events = ArrowTable(events.path, OPTIONS)
+    services = [add(events, number).services for number in range(3, 14)]
+    assert [run.service for found in services for run in found if run.service != "clean"] == ["clustering"] * 2
+    assert max(files_of(events).values()) <= 5
+    assert rows_of(events) == added(*range(14))
+
+
+def test_rows_keep_their_keys_and_times(events: ArrowTable) -> None:
+    before = events.to_arrow(meta_columns=True).drop_columns(["_hoodie_file_name"])
+    third = add(events, 3)
+    (result,) = events.cluster()
+    assert files_of(events) == {"a": 1, "b": 1} and result.rows_written == 12
+    now = events.to_arrow(meta_columns=True).drop_columns(["_hoodie_file_name"])
+    older = now.filter(pa.compute.not_equal(now["_hoodie_commit_time"], third.instant))
+    order = [("_hoodie_record_key", "ascending")]
+    assert older.sort_by(order) == before.sort_by(order)
+    assert events.to_arrow(as_of=third.completion).num_rows == 12
+    assert sorted(events.changes(third.instant).read_all()["x"].to_pylist()) == [-3, 3, 3]
+    assert not events.changes(third.completion).read_all().num_rows
+    assert events.cluster() == [], "one file is joined with nothing"
+
+
+def test_they_are_sorted_by_columns_that_are_named(events: ArrowTable) -> None:
+    events.cluster({"hoodie.clustering.plan.strategy.sort.columns": "x"})
+    assert events.to_arrow(where="day = 'a'")["x"].to_pylist() == [-2, -1, 0, 0, 1, 2]
+
+
+def test_maintenance_joins_them(events: ArrowTable) -> None:
+    add(events, 3)
+    assert [run.service for run in events.maintain().runs] == ["clustering"]
+    assert files_of(events) == {"a": 1, "b": 1}
+
+
+def test_what_was_overwritten_since_the_plan_is_left_alone_whole(events: ArrowTable) -> None:
+    table = built_of(events)
+    plan = table.plan_clustering("")
+    assert plan is not None
+    add(events, 3)
+    events.overwrite(pa.table({"day": ["a"], "x": [7]}, schema=SCHEMA), partitions="touched")
+    result = table.execute_clustering(plan)
+    assert len(result.files) == 1 and files_of(events) == {"a": 1, "b": 2}
+    assert rows_of(events) == Counter({("a", 7): 1, ("b", 0): 1, ("b", 1): 1, ("b", 2): 1, ("b", 3): 1})
+
+
+def test_a_file_that_was_called_off_keeps_its_neighbours(events: ArrowTable) -> None:
+    table = built_of(events)
+    plan = table.plan_clustering("")
+    assert plan is not None
+    groups = sorted(read_service_plan(table.storage, plan, CLUSTERING).groups)
+    with meanwhile(lambda: request_cancel(table.manager(), plan, [groups[1]]), "cluster.before_commit"):
+        table.execute_clustering(plan)
+    assert groups[1][0] == "a" and files_of(events) == {"a": 3, "b": 1}
+    assert rows_of(events) == added(0, 1, 2)
+
+
+def test_a_plan_that_was_called_off_leaves_the_files(events: ArrowTable) -> None:
+    table = built_of(events)
+    plan = table.plan_clustering("")
+    assert plan is not None and table.cancel(plan)
+    assert files_of(events) == {"a": 3, "b": 3} and rows_of(events) == added(0, 1, 2)
+    assert len(events.cluster()) == 1 and rows_of(events) == added(0, 1, 2)
+
+
+def test_files_are_joined_with_those_of_their_size() -> None:
+    def sets(*sizes: float) -> list[list[float]]:
+        files: list[Sized] = [(ClusteringGroup("", str(at), "f", ()), int(size * MB)) for at, size in enumerate(sizes)]
+        return [[size / MB for _, size in found] for found in files_of_a_size(files)]
+
+    assert sets(0.125, 0.5, 3, 0.75) == [], "three of a size"
+    assert sets(0.125, 0.5, 3, 0.75, 0.25) == [[0.125, 0.5, 0.75, 0.25]]
+    assert sets(20, 1, 3, 1, 40, 3, 2, 20, 20) == [[1, 3, 1, 3, 2], [20, 40, 20, 20]]
+    assert sets(60, 60, 60, 60, 60) == [[60, 60], [60, 60]], "about 128 MB each"
+    assert sets(64, 64, 64, 64) == []
