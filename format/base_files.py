@@ -83,6 +83,11 @@ class BaseFileRows:
         return self.file.metadata.metadata or {}
 
     @property
+    def count(self) -> int:
+        """How many rows the file has."""
+        return int(self.file.metadata.num_rows)
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of the rows."""
         return pa.schema([self.file.schema_arrow.field(name) for name in self.names])

@@ -1,9 +1,11 @@
 """Slices with few logs: Spark reads their base files by itself, but for the rows of whose keys the logs speak.
 
-Where the logs are small, this process finds these rows and what became of them, and Spark is told both: no task of
-Python runs. Otherwise tasks find them: those that are left out are an anti join with their places, the numbers of
-files and rows, which Spark sends to all executors. So there is a bound for the logs; and since each log is read twice,
-and one more stage of Python costs what some megabytes of rows do, small slices with many logs are better merged whole.
+Where the logs are small, this process finds these rows and what became of them, and Spark is told both. Otherwise
+tasks find them, once, and keep them as overlays, which Spark reads like base files. In neither way a task of Python
+runs with a query. Where no overlay can be made, tasks find them with each query: those that are left out are an anti
+join with their places, the numbers of files and rows, which Spark sends to all executors. So there is a bound for the
+logs; and since each log is read twice, and one more stage of Python costs what some megabytes of rows do, small slices
+are better merged whole then.
 """
 
 from __future__ import annotations
@@ -13,17 +15,20 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from lakelatch.engine.read.batches import for_spark
 from lakelatch.engine.read.by_reader import Sizes
-from lakelatch.engine.read.places import NUMBER, PATH, PLACE, ROWS_MAX, path_number, place_of
+from lakelatch.engine.read.overlays import Overlay, ensure_overlays
+from lakelatch.engine.read.places import NUMBER, PATH, PLACE, ROWS_MAX, have_places, path_number, place_of
 from lakelatch.engine.read.small_logs import SmallChanges, small_changes
 from lakelatch.engine.read.tasks import ReadTask, packed_for
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.file_slices import FileSlice
-from lakelatch.format.merge.slice import changed_places_of, read_changed
-from lakelatch.spark.native import are_rows, path_number_in_spark, read_natively
+from lakelatch.format.merge.slice import read_changed, superseded_of
+from lakelatch.spark.executor import SparkExecutor
+from lakelatch.spark.native import path_number_in_spark, read_natively, read_overlays
 from lakelatch.spark.spark_types import cores_of, for_each, to_spark
 
 if TYPE_CHECKING:
@@ -40,22 +45,35 @@ def read_beside_logs(
     spark: SparkSession, plan: ReadPlan, slices: Sequence[FileSlice], sizes: Sizes
 ) -> DataFrame | None:
     """The rows of a snapshot's slices, all with base files and logs; None if Spark does not read the base files, or
-    the logs are neither small nor few."""
+    the logs are too large, and there are no overlays."""
     plan = replace(plan, slices=tuple(slices))
     if sizes.logs_are_small:
         changes = small_changes(plan, slices)
         if changes is not None:
             return _with_small(spark, plan, changes)
-    return _joined(spark, plan) if sizes.logs_are_few else None
+    if plan.by_overlays and sizes.logs_fit_overlays:
+        overlays = ensure_overlays(plan, SparkExecutor.of(spark), cores_of(spark))
+        if overlays is not None:
+            return _overlaid(spark, plan, overlays)
+    return _joined(spark, plan) if sizes.logs_are_few and have_places(slices) else None
 
 
 def _with_small(spark: SparkSession, plan: ReadPlan, changes: SmallChanges) -> DataFrame | None:
     """Without a task of Python."""
-    but_for = are_rows(plan.slices, changes.places) if changes.places else None
-    others = read_natively(spark, plan.table, plan.schema, None, plan.slices, but_for=but_for)
+    others = read_natively(spark, plan.table, plan.schema, None, plan.slices, left_out=changes.superseded)
     if others is None or not changes.rows.num_rows:
         return others
     return others.unionByName(spark.createDataFrame(changes.rows, to_spark(plan.schema)))
+
+
+def _overlaid(spark: SparkSession, plan: ReadPlan, overlays: Sequence[Overlay]) -> DataFrame | None:
+    """The same, of which Spark reads all rows from files."""
+    left_out = {found.base_path or "": one.superseded for found, one in zip(plan.slices, overlays, strict=True)}
+    others = read_natively(spark, plan.table, plan.schema, None, plan.slices, left_out=left_out)
+    paths = [one.path for one in overlays if one.count]
+    if others is None or not paths:
+        return others
+    return others.unionByName(read_overlays(spark, plan.table, plan.schema, paths))
 
 
 def _joined(spark: SparkSession, plan: ReadPlan) -> DataFrame | None:
@@ -77,7 +95,7 @@ def _places(plan: ReadPlan, task: ReadTask) -> Iterator[pa.RecordBatch]:
     """Those of the rows of whose keys the logs speak."""
     for index in task.indexes:
         found = plan.slices[index]
-        rows = changed_places_of(plan.table.storage, found, plan.table.full_schema)
+        rows = np.flatnonzero(superseded_of(plan.table.storage, found, plan.table.full_schema))
         if len(rows) and rows[-1] >= ROWS_MAX:
             raise InvalidRequest(f"{found.base_path} has more than {ROWS_MAX:,} rows: make a table of more buckets")
         path = found.base_path or ""

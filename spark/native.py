@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakelatch.engine.read.places import NAME_CHARACTERS, PATH, PLACE, ROW_BITS, ROWS_MAX
+from lakelatch.engine.read.places import NAME_CHARACTERS, PATH, PLACE, ROW_BITS
+from lakelatch.engine.read.superseded import Superseded
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.avro import COMMIT_TIME_COLUMN
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.footers.hidden import FloatLeaves
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.spark.folders import Folders
+from lakelatch.spark.left_out import in_scans, is_left
 from lakelatch.spark.spark_types import to_spark
 from lakelatch.storage.uris import scheme_of
 
@@ -36,20 +38,20 @@ def read_natively(
     instants: tuple[str, ...] | None,
     slices: Sequence[FileSlice],
     with_places: bool = False,
-    but_for: Column | None = None,
+    left_out: Mapping[str, Superseded] | None = None,
 ) -> DataFrame | None:
     """The rows that Spark reads by itself, of these instants; None if there are none, or Spark cannot do it here.
 
-    `with_places`: with `PLACE` and `PATH` as the first columns, for slices that `have_places`. Rows for which `but_for`
-    holds are left out; it may speak of Spark's `_metadata`.
+    `with_places`: with `PLACE` and `PATH` as the first columns, for slices that `have_places`. `left_out` says which
+    rows of their base files are, by the files' paths.
     """
-    if not slices or ((with_places or but_for is not None) and not _says_places(spark)):
+    if not slices or ((with_places or left_out is not None) and not _says_places(spark)):
         return None
     parts = _by_trust(table, schema, slices)
     if scheme_of(table.storage.uri) in _READ_BY_ALL:
-        return _native(spark, table, schema, instants, parts, with_places, but_for)
+        return _native(spark, table, schema, instants, parts, with_places, left_out or {})
     try:
-        frame = _native(spark, table, schema, instants, parts, with_places, but_for)
+        frame = _native(spark, table, schema, instants, parts, with_places, left_out or {})
         _ = frame.schema  # over Spark Connect nothing is looked at before
         return frame
     except Exception as error:  # whatever a connector raises, or Spark for want of one
@@ -86,7 +88,7 @@ def _native(
     instants: tuple[str, ...] | None,
     parts: Mapping[tuple[bool, bool], Sequence[FileSlice]],
     with_places: bool,
-    but_for: Column | None,
+    left_out: Mapping[str, Superseded],
 ) -> DataFrame:
     from pyspark.sql import functions
 
@@ -95,19 +97,19 @@ def _native(
     wanted = to_spark(pa.schema([full.field(name) for name in names]))
     frames = []
     for (hides_floats, by_folder), slices in parts.items():
-        paths = [_literal(table.storage.full_path(found.base_path or "")) for found in slices]
-        reader = spark.read.schema(wanted)
-        if by_folder:
-            reader = reader.option("basePath", table.storage.full_path(""))
-        frame = reader.parquet(*paths)
-        if instants is not None:
-            frame = frame.where(functions.col(COMMIT_TIME_COLUMN).isin(list(instants)))
-        if but_for is not None:
-            frame = frame.where(~but_for)
         columns = [functions.col(name) for name in schema.names]
         if hides_floats:
             columns = [_not_pushed(functions.col(name), wanted[name].dataType).alias(name) for name in schema.names]
-        frames.append(frame.select(*(_place_columns() if with_places else ()), *columns))
+        for paths in in_scans([found.base_path or "" for found in slices], left_out):
+            reader = spark.read.schema(wanted)
+            if by_folder:
+                reader = reader.option("basePath", table.storage.full_path(""))
+            frame = reader.parquet(*(_literal(table.storage.full_path(path)) for path in paths))
+            if instants is not None:
+                frame = frame.where(functions.col(COMMIT_TIME_COLUMN).isin(list(instants)))
+            if left_out:
+                frame = frame.where(is_left(spark, [left_out[path] for path in paths]))
+            frames.append(frame.select(*(_place_columns() if with_places else ()), *columns))
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
@@ -141,25 +143,10 @@ def path_number_in_spark(path: Column, slices: Sequence[FileSlice]) -> Column:
     return functions.crc32(functions.substring_index(path, "/", -1 - depth).cast("binary"))
 
 
-def are_rows(slices: Sequence[FileSlice], rows: Mapping[int, Sequence[int]]) -> Column:
-    """Whether a row of these slices' base files is one of few: their numbers in the files of these path numbers.
-
-    A file's path is looked at only for a row whose number is that of one of them. As text, it is one call of the JVM.
-    """
-    from pyspark.sql import functions
-
-    depth, half = (slices[0].base_path or "").count("/"), ROWS_MAX  # half of the path numbers, to stay within 64 bits
-    path = f"crc32(CAST(substring_index(_metadata.file_path, '/', {-1 - depth}) AS BINARY))"
-    numbers = sorted({row for found in rows.values() for row in found})
-    exact = [(number - half) * ROWS_MAX + row for number, found in rows.items() for row in found]
-    return functions.expr(
-        f"_metadata.row_index IN ({_longs(numbers)}) "
-        f"AND ({path} - {half}L) * {ROWS_MAX}L + _metadata.row_index IN ({_longs(exact)})"
-    )
-
-
-def _longs(numbers: Sequence[int]) -> str:
-    return ", ".join(f"{number}L" for number in numbers)
+def read_overlays(spark: SparkSession, table: OpenedTable, schema: pa.Schema, paths: Sequence[str]) -> DataFrame:
+    """The rows of overlays at these paths in the table."""
+    frame = spark.read.schema(to_spark(table.full_schema))
+    return frame.parquet(*(_literal(table.storage.full_path(path)) for path in paths)).select(*schema.names)
 
 
 def _literal(path: str) -> str:

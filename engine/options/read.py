@@ -18,6 +18,7 @@ END_INSTANT = "hoodie.datasource.read.end.instanttime"
 INCREMENTAL_FORMAT = "hoodie.datasource.query.incremental.format"
 COLUMNS, READ_META = "columns", "lakelatch.read.meta.columns"
 READ_INDEX, READ_VERIFY = "lakelatch.read.index", "lakelatch.read.verify"
+READ_OVERLAYS = "lakelatch.read.overlays"
 START_OFFSET = "hoodie.datasource.streaming.startoffset"  # Hudi writes it with a capital O
 MAX_COMMITS = "lakelatch.read.stream.max.commits"
 MAX_FILES = "maxfilespertrigger"  # Spark's own, for sources of files
@@ -49,8 +50,9 @@ def _columns(key: str, text: str) -> tuple[str, ...]:
 class ReadOptions(ParsedOptions):
     """The options of a read; times are 17-digit instants.
 
-    With `images` it reads what commits changed. `by_index` lets it find its files in the file index; `verify` checks
-    that the files named by any write exist. `meta_columns` adds Hudi's five to the named columns, or to all of them.
+    With `images` it reads what commits changed. `by_index` lets it find its files in the file index, and `by_overlays`
+    use and make overlays; `verify` checks that the files named by any write exist. `meta_columns` adds Hudi's five to
+    the named columns, or to all of them.
     """
 
     also = (_FORMAT,)
@@ -62,6 +64,7 @@ class ReadOptions(ParsedOptions):
     meta_columns: bool = option(READ_META, flag, False)
     images: bool = False
     by_index: bool = option(READ_INDEX, flag, True)
+    by_overlays: bool = option(READ_OVERLAYS, flag, True)
     verify: bool = option(READ_VERIFY, flag, False)
     storage: StorageOptions = field(default_factory=StorageOptions)
 

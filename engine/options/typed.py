@@ -163,6 +163,7 @@ HudiOptions = TypedDict(
         "lakelatch.marker.server.host": str,
         "lakelatch.read.index": bool | str,
         "lakelatch.read.meta.columns": bool | str,
+        "lakelatch.read.overlays": bool | str,
         "lakelatch.read.stream.max.commits": int | str,
         "lakelatch.read.verify": bool | str,
         "lakelatch.rewrite.automatic": bool | str,

@@ -19,12 +19,15 @@ from lakelatch.timeline.table_config import PROPERTIES_PATH
 if TYPE_CHECKING:
     from lakelatch.engine.read.plan import ReadPlan
 
-#: The most compressed bytes of logs in one read: each executor holds the places of their rows in memory.
+#: The most compressed bytes of logs in one read: a job makes overlays of them, or each executor holds the places of
+#: their rows in memory.
 LOGS_MAX_BYTES = 256 * 1024 * 1024
 #: Base files of fewer bytes are merged in Python as fast as a second Python stage would run.
 BASE_MIN_BYTES = 128 * 1024 * 1024
 #: Logs of at most so many bytes, and the keys of so many bytes of base files, are read by the process that plans.
 SMALL_LOGS_MAX_BYTES, SMALL_BASE_MAX_BYTES = 1024 * 1024, 128 * 1024 * 1024
+#: Of more bytes of base files than have overlays, a bit for each row is much to hand to Spark with each query.
+OVERLAID_MAX_BYTES = 4 * 1024 * 1024 * 1024
 #: The keys of more bytes might take longer to read than Spark waits for a broadcast (300 s by default).
 BASE_MAX_BYTES = 32 * 1024 * 1024 * 1024
 _BASE_TO_LOGS = 4  # how many times larger than its logs a base file has to be
@@ -59,6 +62,11 @@ class Sizes:
         return is_small and not self.is_sample
 
     @property
+    def logs_fit_overlays(self) -> bool:
+        """Whether it pays to merge the logs once, into files that other reads find."""
+        return self.logs_bytes <= LOGS_MAX_BYTES and self.base_bytes <= OVERLAID_MAX_BYTES
+
+    @property
     def logs_are_few(self) -> bool:
         """Whether tasks can find what the logs change, and all together sooner than they merge everything."""
         is_worth_it = max(BASE_MIN_BYTES, _BASE_TO_LOGS * self.logs_bytes) <= self.base_bytes <= BASE_MAX_BYTES
@@ -83,21 +91,23 @@ class SlicesByReader:
         """Splits the slices of a plan; sizes are requested only where they decide."""
         native, _ = split_by_types(plan, [one for one in plan.slices if not one.fresh_logs])
         beside: list[FileSlice] = []
-        if _may_be_joined(plan):
+        if _may_be_beside_logs(plan):
             beside = [
                 found
                 for found in plan.slices
                 if found.base_file and found.fresh_logs and (found.partition, found.file_id) not in plan.wider
             ]
-        beside = split_by_types(plan, beside)[0] if have_places(beside) else []
+        beside = split_by_types(plan, beside)[0]
         sizes = Sizes.of(plan.table.storage, beside)
-        if not sizes.logs_are_small and not sizes.logs_are_few:
+        may_be_overlaid = plan.by_overlays and sizes.logs_fit_overlays
+        may_be_joined = sizes.logs_are_few and have_places(beside)
+        if not sizes.logs_are_small and not may_be_overlaid and not may_be_joined:
             beside = []
         taken = {*native, *beside}
         return cls(tuple(native), tuple(beside), tuple(found for found in plan.slices if found not in taken), sizes)
 
 
-def _may_be_joined(plan: ReadPlan) -> bool:
+def _may_be_beside_logs(plan: ReadPlan) -> bool:
     """Whether slices may be read beside their logs at all.
 
     Not in tables of other engines: the types in their base files are unknown until these are opened.

@@ -50,6 +50,7 @@ class ReadPlan:
     `completions` are for merges of tables with column groups, and empty for other tables. Rows that do not fulfil the
     `conditions`, or have other record keys than `keys`, are left out where they can be told apart here. The plan of an
     incremental read has no counts. `wider` file groups are read from files that other engines may clean meanwhile.
+    `by_overlays` allows the use and the making of overlays.
     The `timeline` is not pickled.
     """
 
@@ -62,6 +63,7 @@ class ReadPlan:
     keys: tuple[str, ...] | None = None
     counts: PlanCounts = field(default_factory=PlanCounts)
     wider: frozenset[FileGroup] = frozenset()
+    by_overlays: bool = False
     timeline: Snapshot | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, object]:
@@ -263,7 +265,10 @@ def _plan(pruning: Pruning, view: TableView, read_options: ReadOptions, now_ms: 
     _check_mergeable(table, held)
     view.ensure_there(held)
     held, wider = ForgottenDeletes(view).remembered(held)
-    return ReadPlan(table, tuple(held), schema, completions=completions, counts=counts, wider=wider)
+    by_overlays = read_options.by_overlays
+    return ReadPlan(
+        table, tuple(held), schema, completions=completions, counts=counts, wider=wider, by_overlays=by_overlays
+    )
 
 
 def _with_conditions(plan: ReadPlan, pruning: Pruning) -> ReadPlan:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakelatch.engine.read.batches import for_spark
-from lakelatch.engine.read.places import path_number
+from lakelatch.engine.read.superseded import Superseded
 from lakelatch.errors import LakelatchError
 from lakelatch.format.file_slices import FileSlice
-from lakelatch.format.merge.slice import changed_places_of, read_changed
+from lakelatch.format.merge.slice import read_changed, superseded_of
 
 if TYPE_CHECKING:
     from lakelatch.engine.read.plan import ReadPlan
 
-#: The most rows, and the most rows of base files that are left out: Spark has their numbers as text.
+#: The most rows, which Spark is handed with each query.
 SMALL_ROWS_MAX = 2000
 _ROWS_MAX_BYTES = 4 * 1024 * 1024  # in memory
 _KEPT_MAX = 8
@@ -31,15 +31,15 @@ _KEPT_MAX = 8
 
 @dataclass(frozen=True)
 class SmallChanges:
-    """The rows of some slices with keys in the logs, in one batch as Spark takes it, and where the base files have
-    rows of these keys: their numbers, by the file's path number."""
+    """The rows of some slices with keys in the logs, in one batch as Spark takes it, and which rows of the base files
+    have these keys, by the files' paths."""
 
     rows: pa.Table
-    places: Mapping[int, Sequence[int]]
+    superseded: Mapping[str, Superseded]
 
 
 def small_changes(plan: ReadPlan, slices: Sequence[FileSlice]) -> SmallChanges | None:
-    """What the logs of these slices change, whose base files `have_places`.
+    """What the logs of these slices change, which have base files.
 
     None if that is too much, or a file cannot be read: then the tasks that read it say so.
     """
@@ -67,17 +67,16 @@ def _found(plan: ReadPlan, slices: Sequence[FileSlice]) -> SmallChanges | None:
     rows = pa.concat_tables([table.full_schema.empty_table().select(names), *parts])
     if rows.num_rows > SMALL_ROWS_MAX or rows.nbytes > _ROWS_MAX_BYTES:
         return None
-    places = table.storage.together(
-        *(partial(changed_places_of, table.storage, one, table.full_schema) for one in slices)
-    )
-    if sum(map(len, places)) > SMALL_ROWS_MAX:
-        return None
-    by_file = {path_number(one.base_path or ""): found.tolist() for one, found in zip(slices, places, strict=True)}
+
+    def superseded_by(one: FileSlice) -> Superseded:
+        size = table.storage.stat(one.base_path or "").size_bytes
+        return Superseded.of(size, superseded_of(table.storage, one, table.full_schema))
+
+    found = table.storage.together(*(partial(superseded_by, one) for one in slices))
     batches = for_spark(rows, plan.schema)
     schema = batches[0].schema if batches else plan.schema
-    return SmallChanges(
-        pa.Table.from_batches(batches, schema), {number: found for number, found in by_file.items() if found}
-    )
+    by_path = {one.base_path or "": superseded for one, superseded in zip(slices, found, strict=True)}
+    return SmallChanges(pa.Table.from_batches(batches, schema), by_path)
 
 
 class _Kept:

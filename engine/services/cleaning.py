@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from lakelatch.engine.options.cleaning import KEEP_LATEST_BY_HOURS, KEEP_LATEST_FILE_VERSIONS, CleaningOptions
+from lakelatch.engine.read.overlays import remove_overlays
 from lakelatch.engine.services.cancelling import aborted_plans, execute_open, past_policy, request_cancel, sweep_aborted
 from lakelatch.engine.services.clean_planning import CleanPlanner
 from lakelatch.engine.services.counters import Counters, by_completion, count_until, earlier, last_requested
@@ -118,6 +119,7 @@ class Clean(PlannedService[CleanResult]):
             began_ns = manager.context.system.monotonic_ns()
             failpoint("clean.before_files")
             size = self.remove(context, plan.paths, instant)
+            remove_overlays(manager.storage, plan.paths)
             failpoint("clean.before_commit")
             took_ms = (manager.context.system.monotonic_ns() - began_ns) // 1_000_000
             event = transaction.complete(CleanMetadata(instant, plan, took_ms).to_avro())

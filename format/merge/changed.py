@@ -47,20 +47,15 @@ def _rows_of_changed_keys(merging: RowMerging, blocks: Sequence[LogEntries]) -> 
     return merging.merge(rows, blocks).rows
 
 
-def changed_places(merging: RowMerging) -> npt.NDArray[np.int64]:
-    """The numbers, from 0, of the base file's rows with keys in the logs, in order.
+def superseded_rows(merging: RowMerging) -> npt.NDArray[np.bool_]:
+    """For each row of the base file, in its order, whether its key is in the logs.
 
     Of the base file only record keys are read; the logs' keys are held in memory.
     """
     blocks = [merging.prepared(block) for block in merging.reader.log_entries()]
-    if not blocks or merging.reader.file_slice.base_file is None:
-        return np.zeros(0, np.int64)
-    keys = keys_of(blocks)
-    found, read = [np.zeros(0, np.int64)], 0
-    for part in merging.reader.base().record_keys():
-        found.append(read + np.flatnonzero(flags(among(part, keys))))
-        read += len(part)
-    return np.concatenate(found)
+    keys = keys_of(blocks) if blocks else pa.array([], pa.string())
+    found = [flags(among(part, keys)) for part in merging.reader.base().record_keys()]
+    return np.concatenate([np.zeros(0, np.bool_), *found])
 
 
 def _staying_keys(merging: RowMerging, blocks: Sequence[LogEntries]) -> pa.ChunkedArray:

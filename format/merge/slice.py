@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import LogEntries
-from lakelatch.format.merge.changed import changed_places, changed_rows
+from lakelatch.format.merge.changed import changed_rows, superseded_rows
 from lakelatch.format.merge.column_groups import GroupMerging
 from lakelatch.format.merge.conditions import Condition, fulfilling, understood
 from lakelatch.format.merge.outcome import CompactedLogs, Merged
@@ -87,12 +87,12 @@ def read_changed(
         yield fulfilling(rows, conditions).select(list(columns))
 
 
-def changed_places_of(storage: Storage, file_slice: FileSlice, schema: pa.Schema) -> npt.NDArray[np.int64]:
-    """The numbers, from 0, of the rows in a slice's base file whose keys are in its logs.
+def superseded_of(storage: Storage, file_slice: FileSlice, schema: pa.Schema) -> npt.NDArray[np.bool_]:
+    """For each row of a slice's base file, in its order, whether its key is in the slice's logs.
 
     The file's other rows and those of `read_changed` are the rows of the slice.
     """
-    return changed_places(RowMerging.of(storage, file_slice, schema, None, [RECORD_KEY_COLUMN]))
+    return superseded_rows(RowMerging.of(storage, file_slice, schema, None, [RECORD_KEY_COLUMN]))
 
 
 def merge_in_order(

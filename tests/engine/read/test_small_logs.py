@@ -10,7 +10,6 @@ import pytest
 from live_table import LiveTable
 
 from lakelatch.engine.read import small_logs
-from lakelatch.engine.read.places import path_number
 from lakelatch.engine.read.plan import ReadPlan, plan_read
 from lakelatch.engine.read.small_logs import small_changes
 from lakelatch.format.file_slices import FileSlice
@@ -33,7 +32,7 @@ def planned(table: LiveTable) -> tuple[ReadPlan, tuple[FileSlice, ...]]:
     return plan, plan.slices
 
 
-def test_the_rows_of_the_logs_keys_and_where_the_base_file_has_them(table: LiveTable) -> None:
+def test_the_rows_of_the_logs_keys_and_which_ones_of_the_base_file_have_them(table: LiveTable) -> None:
     plan, slices = planned(table)
     found = small_changes(plan, slices)
     assert found is not None
@@ -42,7 +41,10 @@ def test_the_rows_of_the_logs_keys_and_where_the_base_file_has_them(table: LiveT
         {"id": 2, "v": "old"},
         {"id": 9, "v": "more"},
     ]
-    assert found.places == {path_number(slices[0].base_path or ""): [1, 2, 3]}
+    path = slices[0].base_path or ""
+    assert {*found.superseded} == {path}
+    assert found.superseded[path].words.tolist() == [0b1110]
+    assert found.superseded[path].file_bytes == (table.root / path).stat().st_size
     assert len(found.rows.to_batches()) == 1
 
 
@@ -67,15 +69,11 @@ def few_rows() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("kind", ["new", "deleted"])
-def test_too_many_rows_or_deletes_are_left_to_tasks(tmp_path: Path, few_rows: None, kind: str) -> None:
+def test_too_many_rows_are_left_to_tasks(tmp_path: Path, few_rows: None) -> None:
     table = LiveTable(tmp_path / "table", buckets=1)
     table.write([(key, 5, "old") for key in range(8)])
     table.compact()
-    if kind == "new":  # which are no rows of the base file
-        table.write([(key, 9, "") for key in range(8, 11)])
-    else:
-        table.delete([(key, 9, "") for key in range(3)])
+    table.write([(key, 9, "") for key in range(8, 11)])
     assert small_changes(*planned(table)) is None
 
 

@@ -6,7 +6,6 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +15,7 @@ from random_tables.made_slice import Delete, MadeSlice, Row
 
 from lakelatch.format.base_files import BaseFileRows
 from lakelatch.format.merge import stream
-from lakelatch.format.merge.slice import changed_places_of, merge_slice, read_changed
+from lakelatch.format.merge.slice import merge_slice, read_changed, superseded_of
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME
 
 
@@ -35,10 +34,9 @@ class Slice(MadeSlice):
         """The changed rows, and those of the base file with other keys."""
         rows = [self.changed()]
         if self.base:
-            places = changed_places_of(self.storage, self.slice, self.schema)
+            superseded = superseded_of(self.storage, self.slice, self.schema)
             base = pq.read_table(io.BytesIO(self.storage.read(f"p/{self.base}")), schema=self.schema)
-            others = np.setdiff1d(np.arange(base.num_rows), places)
-            rows.append(base.take(pa.array(others, pa.int64())))
+            rows.append(base.filter(pa.array(~superseded)))
         return sorted(map(str, pa.concat_tables(rows).to_pylist()))
 
 

@@ -27,7 +27,8 @@ from lakelatch.transactions.base.settings import MODE_OPTION, OPTIMISTIC
 WAYS: dict[str, dict[str, int]] = {
     "merged": {"SMALL_LOGS_MAX_BYTES": -1, "LOGS_MAX_BYTES": -1},
     "small": {},
-    "few": {"SMALL_LOGS_MAX_BYTES": -1, "BASE_MIN_BYTES": 0, "_BASE_TO_LOGS": 0},
+    "overlaid": {"SMALL_LOGS_MAX_BYTES": -1},
+    "few": {"SMALL_LOGS_MAX_BYTES": -1, "OVERLAID_MAX_BYTES": -1, "BASE_MIN_BYTES": 0, "_BASE_TO_LOGS": 0},
 }
 TABLES, KEYS = 4, 8
 
@@ -120,7 +121,7 @@ def test_all_ways_have_the_same_rows(spark: SparkSession, tmp_path: Path) -> Non
     tables = [RandomLogs(tmp_path / str(seed), seed) for seed in range(TABLES)]
     merged, kinds = read_all(spark, tables, "merged")
     assert len(merged) > 8 * TABLES and kinds["beside"] == 0
-    for way in ("small", "few"):
+    for way in ("small", "overlaid", "few"):
         rows, kinds = read_all(spark, tables, way)
         assert rows == merged, way
         assert kinds["beside"] > TABLES

@@ -131,6 +131,7 @@ def test_base_files_of_before_are_not_believed_below_logs(
     """Where Spark reads the base file by itself, and Python what the logs change of it."""
     if logs == "few":
         monkeypatch.setattr(by_reader, "SMALL_LOGS_MAX_BYTES", -1)
+        monkeypatch.setattr(by_reader, "OVERLAID_MAX_BYTES", -1)
         monkeypatch.setattr(by_reader, "BASE_MIN_BYTES", 0)
         monkeypatch.setattr(by_reader, "_BASE_TO_LOGS", 0)
     table = make_table(COLUMNS, hoodie__bucket__index__num__buckets="1")

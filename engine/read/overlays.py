@@ -1,0 +1,158 @@
+"""What the logs of a slice change, kept beside the table as a file: an overlay of the slice's base file.
+
+It has the rows with keys in the logs, merged, and says which rows of the base file have such keys. Who reads the rest
+of the base file and the overlay has the rows of the slice, and merges nothing.
+
+An overlay is named by all that it is made of, and these files never change: so whoever finds one by its name may use
+it, however old it is, and two that are made at once say the same. It is a cache: any reader makes it, no writer knows
+of it, and a clean removes it with the base file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+from lakelatch.engine.read.superseded import Superseded
+from lakelatch.engine.read.tasks import ReadTask, packed_for
+from lakelatch.engine.run.executor import Executor
+from lakelatch.engine.table.table import OpenedTable
+from lakelatch.errors import CorruptTable, LakelatchError
+from lakelatch.format.base_files import open_base_file
+from lakelatch.format.file_slices import FileSlice
+from lakelatch.format.merge.slice import read_changed, superseded_of
+from lakelatch.format.parquet import parquet_file_of
+from lakelatch.storage.checksums import json_object
+from lakelatch.storage.contract import Storage
+
+if TYPE_CHECKING:
+    from lakelatch.engine.read.plan import ReadPlan
+
+OVERLAYS_FOLDER = ".hoodie/.lakelatch/overlays"
+#: So many overlays of one base file are made: each write into its slice calls for another one.
+OF_ONE_BASE_MAX = 16
+_FOOTER = "lakelatch.overlay"
+_FORMAT = 1
+_DIGITS = 32
+_KEPT_MAX = 256
+_TASK_BYTES = 64 * 1024 * 1024  # of base files, of which the record keys are read
+_log = logging.getLogger("lakelatch.engine")
+_not_made: set[str] = set()  # tables in which this process could not make them
+
+
+@dataclass(frozen=True, eq=False)
+class Overlay:
+    """An overlay that is there: how many rows it has, and which rows of the base file it stands for."""
+
+    path: str
+    count: int
+    superseded: Superseded
+
+
+def overlay_path(table: OpenedTable, found: FileSlice) -> str:
+    """The path in the table of the overlay of a slice, as this table's columns and order of rows make it."""
+    config = table.config
+    order = [config.merge_mode, config.ordering_field]
+    parts = [_FORMAT, found.base_path, found.log_files, table.full_avro_schema, order]
+    return f"{OVERLAYS_FOLDER}/{_digest(found.base_path or '')}-{_digest(json.dumps(parts))}.parquet"
+
+
+def ensure_overlays(plan: ReadPlan, executor: Executor, cores: int | None) -> list[Overlay] | None:
+    """The overlays of all slices of a plan, which have base files; missing ones are made by tasks.
+
+    None if one can be neither read nor made, for which there may be many reasons: then others say what is wrong.
+    """
+    table, storage = plan.table, plan.table.storage
+    paths = [overlay_path(table, found) for found in plan.slices]
+    try:
+        there = {f"{OVERLAYS_FOLDER}/{name}" for name in storage.names(OVERLAYS_FOLDER)}
+        missing = [found for found, path in zip(plan.slices, paths, strict=True) if path not in there]
+        if missing and not _make(table, missing, there, executor, cores):
+            return None
+        return list(storage.together(*(partial(_read, storage, path) for path in paths)))
+    except LakelatchError as error:
+        _log.warning("%s: overlays are not used, and logs are merged: %s", storage.uri, error)
+        return None
+
+
+def remove_overlays(storage: Storage, removed: Iterable[str]) -> None:
+    """Removes the overlays of base files, of whose paths some are `removed`."""
+    bases = {_digest(path) for path in removed if path.endswith(".parquet")}
+    for name in storage.names(OVERLAYS_FOLDER) if bases else ():
+        if name.partition("-")[0] in bases:
+            storage.delete(f"{OVERLAYS_FOLDER}/{name}")
+
+
+def _make(
+    table: OpenedTable, slices: Sequence[FileSlice], there: Iterable[str], executor: Executor, cores: int | None
+) -> bool:
+    """Whether there are overlays of these slices now."""
+    storage = table.storage
+    before = Counter(path.rpartition("/")[2].partition("-")[0] for path in there)
+    if storage.uri in _not_made or any(before[_digest(one.base_path or "")] >= OF_ONE_BASE_MAX for one in slices):
+        return False
+    tasks = packed_for(storage, slices, cores, _TASK_BYTES)
+    made = executor.map(_MakeOverlays(table, tuple(slices)), tasks, OverlaysMade, "lakelatch: logs are merged once")
+    failed = {one.error for one in made} - {""}
+    if failed:
+        _not_made.add(storage.uri)
+        _log.warning("%s: overlays cannot be made, and this process does not try again: %s", storage.uri, failed)
+    return not failed
+
+
+@dataclass(frozen=True)
+class OverlaysMade:
+    """The report of a task: what was in its way, or ""."""
+
+    error: str
+
+
+@dataclass(frozen=True)
+class _MakeOverlays:
+    """Makes those of some slices, in a task."""
+
+    table: OpenedTable
+    slices: tuple[FileSlice, ...]
+
+    def __call__(self, task: ReadTask, token: str) -> OverlaysMade:
+        try:
+            for index in task.indexes:
+                self._make(self.slices[index])
+        except LakelatchError as error:
+            return OverlaysMade(error.message)
+        return OverlaysMade("")
+
+    def _make(self, found: FileSlice) -> None:
+        table, storage = self.table, self.table.storage
+        path, schema = overlay_path(table, found), table.full_schema
+        size = storage.stat(found.base_path or "").size_bytes
+        superseded = Superseded.of(size, superseded_of(storage, found, schema))
+        says = json.dumps({"base_bytes": size, "superseded": superseded.to_text()})
+        rows = read_changed(storage, found, schema, table.config, schema.names)
+        with parquet_file_of(schema, rows, lambda: {_FOOTER: says}, path, options=table.base_files) as file:
+            storage.create_from_file(path, file)
+
+
+@lru_cache(maxsize=_KEPT_MAX)  # an overlay never changes
+def _read(storage: Storage, path: str) -> Overlay:
+    """Errors: `CorruptTable` for a file that was not written as this overlay, and those of the storage."""
+    file = open_base_file(storage, path, ())
+    values = json_object(file.footer.get(_FOOTER.encode(), b"")) if file.checksummed else None
+    try:
+        if values is None:
+            raise ValueError("its checksum is missing, or what it stands for")
+        superseded = Superseded.from_text(int(values["base_bytes"]), values["superseded"])
+    except (ValueError, KeyError, TypeError, zlib.error) as error:
+        raise CorruptTable(f"{path} is no overlay ({error}): remove it, nothing is lost", path=path) from error
+    return Overlay(path, file.count, superseded)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

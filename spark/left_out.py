@@ -1,0 +1,53 @@
+"""Which rows of base files Spark leaves out, as a condition that it applies to each row.
+
+The bits of all files of a scan are one array, which Spark is handed as a scalar subquery of one row: a literal of that
+size would be in the text of each plan. A row's file is told by the file's size, which Spark knows without a look at the
+row, and which costs a tenth of what a path does; files of one size are scans of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from lakelatch.engine.read.superseded import WORD_BITS, Superseded
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+_FILES_MAX = 32  # of a scan: a row is compared with the sizes one after the other
+_WORDS = "_lakelatch_words"
+
+
+def in_scans(paths: Sequence[str], left_out: Mapping[str, Superseded]) -> list[list[str]]:
+    """The files for each scan: all in one, unless rows are left out."""
+    if not left_out:
+        return [list(paths)]
+    scans: list[dict[int, str]] = []
+    for path in paths:
+        size = left_out[path].file_bytes
+        scan = next((one for one in scans if size not in one and len(one) < _FILES_MAX), None)
+        if scan is None:
+            scan = {}
+            scans.append(scan)
+        scan[size] = path
+    return [list(scan.values()) for scan in scans]
+
+
+def is_left(spark: SparkSession, files: Sequence[Superseded]) -> Column:
+    """Whether a row of one of these files, which are of different sizes, is not left out."""
+    from pyspark.sql import functions
+
+    row, size = functions.col("_metadata.row_index"), functions.col("_metadata.file_size")
+    unknown = functions.raise_error(functions.lit("a base file has not the size that it had when it was written"))
+    starts = np.cumsum([0, *(len(one.words) for one in files)]).tolist()
+    found = functions.when(size == files[0].file_bytes, 0)
+    for one, start in zip(files[1:], starts[1:], strict=False):
+        found = found.when(size == one.file_bytes, start)
+    words = pa.array([np.concatenate([one.words for one in files])], pa.list_(pa.int64()))
+    held = spark.createDataFrame(pa.table({_WORDS: words})).scalar()
+    word = functions.get(held, found.otherwise(unknown.cast("int")) + functions.shiftright(row, 6).cast("int"))
+    return functions.getbit(word, row.bitwiseAND(WORD_BITS - 1).cast("int")) == 0
