@@ -13,6 +13,7 @@ from lakelatch.timeline.plans.compacted_logs import COMPACTED_TOKEN
 # Java and hudi-rs take any text without '_' for a write token; ours is always three numbers.
 _BASE = re.compile(r"([^_/]+)_([^_/]+)_([0-9]{14}|[0-9]{17})\.parquet")
 _LOG = re.compile(r"\.([^_/]+)_([0-9]{14}|[0-9]{17})\.log\.([0-9]{1,10})(?:_([^_/.]+))?")
+_NATIVE = re.compile(r"([^._/]+)_([0-9]+-[0-9]+-[0-9]+)_([0-9]{14}|[0-9]{17})_([0-9]{1,10})\.(log|deletes?)\.([a-z]+)")
 _WRITE_TOKEN = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 _NUMBER_MAX = 2**31 - 1
 NO_TASK = "0-0-0"  # the write token of what no task of Spark writes, and of base files of before
@@ -45,22 +46,32 @@ class BaseFile:
 
 @dataclass(frozen=True)
 class LogFile:
-    """`.<file id>_<instant>.log.<version>_<write token>`; the instant is that of the write that made it."""
+    """`.<file id>_<instant>.log.<version>_<write token>`; the instant is that of the write that made it.
+
+    A `native` one of table version 10 is `<file id>_<write token>_<instant>_<version>.<native>`, where that is
+    `log.parquet` for rows and `deletes.parquet` for deletes.
+    """
 
     file_id: str
     instant: str
     version: int
     write_token: str
+    native: str = ""
 
     @property
     def name(self) -> str:
+        if self.native:
+            return f"{self.file_id}_{self.write_token}_{self.instant}_{self.version}.{self.native}"
         token = f"_{self.write_token}" if self.write_token else ""
         return f".{self.file_id}_{self.instant}.log.{self.version}{token}"
 
     @property
-    def order(self) -> tuple[str, int, str]:
-        """Logs of a slice are merged in this order: instant, version as a number, write token as text (Hudi's own)."""
-        return self.instant, self.version, self.write_token
+    def order(self) -> tuple[str, int, str, bool]:
+        """Logs of a slice are merged in this order: instant, version as a number, write token as text (Hudi's own).
+
+        Native rows come before the deletes of the same write, as blocks do in a file of both.
+        """
+        return self.instant, self.version, self.write_token, not self.native.startswith("log.")
 
 
 def token_within(partition: str, write_token: str) -> str:
@@ -127,6 +138,9 @@ def parse_data_file(name: str) -> BaseFile | LogFile | None:
         if found is None or str(int(found[3])) != found[3] or int(found[3]) > _NUMBER_MAX:
             return None
         return LogFile(found[1], found[2], int(found[3]), found[4] or "")
+    found = _NATIVE.fullmatch(name)
+    if found is not None:
+        return LogFile(found[1], found[3], int(found[4]), found[2], f"{found[5]}.{found[6]}")
     found = _BASE.fullmatch(name)
     return BaseFile(found[1], found[2], found[3]) if found else None
 

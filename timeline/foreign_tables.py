@@ -17,6 +17,7 @@ _ONLY = {  # what a property must be if it is there, in lower case, and why
     "hoodie.table.multiple.base.file.formats.enable": ("false", "some of its base files may be no parquet files"),
     "hoodie.populate.meta.fields": ("true", "its rows have no record keys, so versions of a row cannot be told apart"),
     "hoodie.datasource.write.drop.partition.columns": ("false", "its files lack the partition columns"),
+    "hoodie.table.storage.layout": ("default", "its logs are merged in another way than that which is known here"),
     "hoodie.table.format": ("native", "its timeline is kept by another table format"),
     "hoodie.timeline.path": ("timeline", "its timeline lies in another folder than that which is read here"),
     "hoodie.timeline.history.path": ("history", "its history lies in another folder than that which is read here"),

@@ -37,6 +37,7 @@ MERGE_ON_READ, COPY_ON_WRITE = "MERGE_ON_READ", "COPY_ON_WRITE"
 TABLE_TYPES = (MERGE_ON_READ, COPY_ON_WRITE)
 TABLE_VERSIONS = (8, 9)
 LATEST_VERSION = 9
+NATIVE_LOGS_VERSION = 10  # Hudi 1.3's, whose logs are parquet files: read, and not written
 # How a complex key generator writes the key of one field: `id:7` (Hudi from 1.1 on), or `7` (0.14.1 to 1.0.2).
 FIELD_PREFIXED = "FIELD_PREFIXED"
 VALUE_ONLY = "VALUE_ONLY"
@@ -286,11 +287,12 @@ def load_table_config(storage: Storage) -> TableConfig:
     values = _read_properties(storage)
     own = values.get(_OWN_CHECKSUM)
     version = _integer(values, "hoodie.table.version", 0)
-    if version not in TABLE_VERSIONS:
-        newer = version > max(TABLE_VERSIONS)
+    known = (*TABLE_VERSIONS, NATIVE_LOGS_VERSION)
+    if version not in known:
+        newer = version > max(known)
         raise InvalidRequest(
             f"{PROPERTIES_PATH} of {storage.uri} has hoodie.table.version={version}, and this version of lakelatch "
-            f"knows {', '.join(map(str, TABLE_VERSIONS))}: "
+            f"knows {', '.join(map(str, known))}: "
             + ("upgrade lakelatch" if newer else "upgrade the table with Hudi's upgrade command")
         )
     if values.get("hoodie.timeline.layout.version") != "2":

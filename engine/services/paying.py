@@ -36,7 +36,7 @@ from lakelatch.timeline.snapshot import Snapshot
 _MB = 1024 * 1024
 _OPEN_BYTES = 256 * 1024  # what opening a file costs a read, in bytes that it could have read meanwhile
 _LEAST_RATIO = 0.1  # of logs to base, if no option says one
-_HERE_BYTES = 128 * _MB  # of one plan that the caller's own process carries out, while the caller waits
+_HERE_BYTES = 64 * _MB  # of one plan that the caller's own process carries out, while the caller waits
 _LOOKED_AT = 64  # file groups with the most logs, of which one that pays makes a plan worth while
 
 

@@ -36,7 +36,9 @@ from lakelatch.timeline.table_config import (
     EVENT_TIME,
     FIELD_PREFIXED,
     KEY_ENCODING,
+    NATIVE_LOGS_VERSION,
     PROPERTIES_PATH,
+    TABLE_VERSIONS,
     VALUE_ONLY,
     TableConfig,
 )
@@ -86,6 +88,12 @@ class OpenedTable:
 
 def check_writable(config: TableConfig) -> None:
     """`InvalidRequest` for a table that is read-only here."""
+    if config.version == NATIVE_LOGS_VERSION:
+        raise InvalidRequest(
+            f"the table {config.name!r} has hoodie.table.version={config.version}, whose log files are parquet files "
+            f"of their own: lakelatch reads them, and writes versions {', '.join(map(str, TABLE_VERSIONS))}. Write to "
+            "it with Hudi, or downgrade it with Hudi's downgrade command"
+        )
     if config.metadata_partitions:
         raise InvalidRequest(
             f"the table {config.name!r} has a metadata table ({config.metadata_partitions}), which lakelatch does not "

@@ -96,8 +96,8 @@ def relocate(
     return executor.map(work, relocations, FileReport, what, small)
 
 
-def _order(report: FileReport) -> tuple[str, tuple[str, int, str]]:
+def _order(report: FileReport) -> tuple[str, tuple[str, int, str, bool]]:
     file = parse_data_file(report.file_name)
     if file is None:
         raise InvariantBroken(f"a write reports {report.file_name!r}, which is no data file")
-    return report.partition, file.order if isinstance(file, LogFile) else (file.instant, 0, file.write_token)
+    return report.partition, file.order if isinstance(file, LogFile) else (file.instant, 0, file.write_token, False)

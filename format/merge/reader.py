@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from lakelatch.format.base_files import BaseFileRows, open_base_file
 from lakelatch.format.evolution import conform
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import LogEntries, read_log_file
+from lakelatch.format.log.native import read_native_log
 from lakelatch.format.names import LogFile, parse_data_file
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.storage.contract import Storage
@@ -63,7 +65,8 @@ class SliceReader:
             data = self.storage.read(path)
             if not data:
                 ensure_tombstone(WholeTimeline.load(self.storage), path)
-            for entries in read_log_file(data, path, self.schema.names):
+            read = partial(read_native_log, data, name) if name.native else partial(read_log_file, data)
+            for entries in read(path, self.schema.names):
                 if entries.rolled_back is not None or entries.instant == name.instant:
                     yield entries
                 del entries  # else it stays while the next one is decoded

@@ -88,7 +88,7 @@ def test_a_damaged_file_without_a_backup_is_an_error(storage: MemoryStorage, dam
         load_table_config(storage)
 
 
-@pytest.mark.parametrize(("version", "way_out"), [("10", "upgrade lakelatch"), ("6", "upgrade the table")])
+@pytest.mark.parametrize(("version", "way_out"), [("11", "upgrade lakelatch"), ("6", "upgrade the table")])
 def test_other_table_versions_are_refused_with_the_way_out(storage: MemoryStorage, version: str, way_out: str) -> None:
     change(storage, hoodie_table_version=version)
     with pytest.raises(InvalidRequest, match=rf"hoodie\.table\.version={version}.*{way_out}"):

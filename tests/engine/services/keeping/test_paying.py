@@ -131,9 +131,9 @@ def test_a_day_has_a_budget_and_the_next_one_has_it_again(table: LiveTable) -> N
 
 
 def test_a_process_of_its_own_does_little_while_its_caller_waits(table: LiveTable) -> None:
-    storage = LargeFiles(table.storage, mb=40)
+    storage = LargeFiles(table.storage, mb=20)
     found = upserted(table, 0, EACH, storage, here=True).services
-    assert [run.detail.split(",")[0] for run in found] == ["1 base files"], "80 MB each, and 128 at once"
+    assert [run.detail.split(",")[0] for run in found] == ["1 base files"], "40 MB each, and 64 at once"
 
 
 def test_a_plan_of_a_dead_writer_is_carried_out_and_one_that_was_asked_for_is_left(table: LiveTable) -> None:
