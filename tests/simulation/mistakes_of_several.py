@@ -29,7 +29,7 @@ OF_SEVERAL: dict[str, Mistake] = {
     ),
     "conflicts since the part began": Mistake(
         Transaction,
-        "conflicts_since",
+        "reads_since",
         (("mark.slot <= self.state.mark.slot:", "False:"),),
         seeds=5,
         first=1,
