@@ -25,7 +25,7 @@ from lakelatch.engine.table.manager import open_manager, takes_other_locks
 from lakelatch.engine.table.opening import open_existing
 from lakelatch.engine.table.schema import say_schema_again
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import Write
+from lakelatch.engine.write.attempt import Write, part_of_thread
 from lakelatch.engine.write.batches import written_once
 from lakelatch.engine.write.bulk_task import BulkTask
 from lakelatch.engine.write.commit import StagedFiles, write_task
@@ -42,7 +42,7 @@ from lakelatch.timeline.actions import DELETE_PARTITION, REPLACING_OPERATIONS
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.base.context import MemoryCheck
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.several.part import Part, part_of_thread
+from lakelatch.transactions.several.part import Part
 from lakelatch.transactions.transaction import Transaction
 
 _log = logging.getLogger("lakelatch.engine")
@@ -134,7 +134,7 @@ def write_rows(
 
 
 def _write_after(
-    part: Part,
+    part: Part[Write],
     rows: Rows,
     storage: Storage,
     options: WriteOptions,
@@ -208,6 +208,8 @@ def _write(
     part = part_of_thread()
     if part is not None and part.leads:
         part.batch = options.batch
+    if part is not None and part.sees is not None:
+        table = replace(table, storage=part.sees)
     write = _RowsWrite(rows, table, manager, options)
     result = written_once(manager, options.batch, write.committed)
     made = replace(write.table, storage=manager.storage, is_new=False)

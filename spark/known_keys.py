@@ -18,13 +18,13 @@ from lakelatch.engine.changes.inserts import KNOWN, TWICE, refuse_times
 from lakelatch.engine.options.read import COLUMNS
 from lakelatch.engine.options.write import DROP, WriteOptions
 from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.write.attempt import part_of_thread
 from lakelatch.spark.columns import analysed, checked, folder_value, same_rows
 from lakelatch.spark.frames_out import read_staged
 from lakelatch.spark.spark_types import renamings
 from lakelatch.storage.options import KNOWN_STORAGE_KEYS
 from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.table_config import EVENT_TIME, is_table
-from lakelatch.transactions.several.part import part_of_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -51,6 +51,15 @@ class Mark:
     names: frozenset[str] = frozenset()
     moving: frozenset[str] = frozenset()  # the names that say where file groups are, and perhaps some more
 
+    @property
+    def moment(self) -> str:
+        """The completion time of the last that it shows, or that of its slot if it is later; "" for an empty table."""
+        return max(self.time, self.snapshot().latest_completion)
+
+    def moved_since(self, earlier: Mark) -> bool:
+        """Whether something has completed since an earlier one that says where file groups are by now."""
+        return bool(self.moving - earlier.names - {HISTORY_NAME})
+
     def with_files(self, files: frozenset[str]) -> Mark:
         """The same, if these completed files had been there."""
         moving = (file for file in files if file.endswith(f".{REPLACE_COMMIT}"))

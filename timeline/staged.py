@@ -1,18 +1,19 @@
-"""Commits that a transaction has staged, as it sees them itself: completed, and after all that others have committed.
+"""A table as a transaction over several of them sees it: at one moment, and with the commits that it has staged itself.
 
-Nobody else sees any of this. What reads a timeline and its files is given a storage that shows one completed file more
-for each of them, and needs to know nothing of transactions; only their completion times are no moments.
+Nobody else sees any of this. What reads a timeline and its files is given a storage that hides what has completed after
+the moment, and shows one completed file more for each staged commit, as if it had completed after all others. So it
+needs to know nothing of transactions; only the completion times of staged commits are no moments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO, TypeVar
 
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import FileStatus, Listing, Storage, SupportsFirstPaths
-from lakelatch.timeline.instant import TIMELINE_FOLDER, completed, staged_time
+from lakelatch.timeline.instant import TIMELINE_FOLDER, completed, is_seen, parse_file_name, staged_time
 from lakelatch.timeline.metadata import CommitMetadata
 
 T = TypeVar("T")
@@ -38,10 +39,14 @@ class StagedCommit:
 
 @dataclass(frozen=True)
 class StagedStorage(Storage):
-    """A table's storage that shows these commits as well. What is written goes to the table. Pickles."""
+    """A table's storage as of a completion time, None for now, that shows these commits as well. Pickles.
+
+    What is written goes to the table.
+    """
 
     storage: Storage
-    commits: tuple[StagedCommit, ...]
+    moment: str | None
+    commits: tuple[StagedCommit, ...] = ()
 
     @property
     def uri(self) -> str:
@@ -74,11 +79,11 @@ class StagedStorage(Storage):
         found = self.storage.list(folder)
         if folder != TIMELINE_FOLDER:
             return found
-        return Listing(tuple(sorted((*found.files, *self.files))), found.folders)
+        return Listing(tuple(sorted(self._shown(found.files))), found.folders)
 
     def names(self, folder: str) -> Sequence[str]:
         found = self.storage.names(folder)
-        return found if folder != TIMELINE_FOLDER else [*found, *self.files]
+        return found if folder != TIMELINE_FOLDER else self._shown(found)
 
     def put(self, path: str, data: bytes) -> None:
         self.storage.put(path, data)
@@ -101,6 +106,9 @@ class StagedStorage(Storage):
     def full_path(self, path: str) -> str:
         return self.storage.full_path(path)
 
+    def _shown(self, names: Iterable[str]) -> Sequence[str]:
+        return [*(name for name in names if _is_of(name, self.moment)), *self.files]
+
     def _content(self, path: str) -> bytes | None:
         return next((commit.content for commit in self.commits if commit.path == path), None)
 
@@ -113,17 +121,32 @@ class _FlatStagedStorage(StagedStorage):
         return self.storage.first_paths(folder)
 
 
-def with_staged(storage: Storage, commit: StagedCommit) -> StagedStorage:
+def as_of(storage: Storage, moment: str | None) -> StagedStorage:
+    """A table's storage at a moment, with nothing staged yet."""
+    kind = _FlatStagedStorage if isinstance(storage, SupportsFirstPaths) else StagedStorage
+    return kind(storage, moment)
+
+
+def with_staged(storage: StagedStorage, commit: StagedCommit) -> StagedStorage:
     """A storage that shows one commit more, after those that it shows already."""
-    inner, before = (storage.storage, storage.commits) if isinstance(storage, StagedStorage) else (storage, ())
-    kind = _FlatStagedStorage if isinstance(inner, SupportsFirstPaths) else StagedStorage
-    return kind(inner, (*before, commit))
+    return replace(storage, commits=(*storage.commits, commit))
 
 
 def renewed(storage: Storage, commits: Sequence[CommitMetadata]) -> Storage:
-    """The same with what these commits are by now, whose files may have moved; they are in the order of those shown."""
+    """The table as it is now, with what these commits are by now, whose files may have moved.
+
+    They are in the order of those shown.
+    """
     if not isinstance(storage, StagedStorage):
         return storage
+    if not commits:
+        return storage.storage
     pairs = zip(storage.commits, commits, strict=True)
     now = (StagedCommit(shown.file, add_checksum(one.to_avro(), shown.path)) for shown, one in pairs)
-    return replace(storage, commits=tuple(now))
+    return replace(storage, moment=None, commits=tuple(now))
+
+
+def _is_of(name: str, moment: str | None) -> bool:
+    """Whether a file of the timeline was there at a moment, if it is a completed one; what is pending has no effect."""
+    one = parse_file_name(name)
+    return one is None or one.completion is None or is_seen(one.completion, moment)

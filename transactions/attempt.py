@@ -38,10 +38,10 @@ from lakelatch.timeline.log.decisions import Undecided
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.transactions.base.context import TransactionContext
-from lakelatch.transactions.base.outcome import Blocked, Cancel, Counted, Ended, Retry, Verdict
+from lakelatch.transactions.base.outcome import Added, Blocked, Cancel, Counted, Ended, Retry, Verdict
 from lakelatch.transactions.claims import beat_of
 from lakelatch.transactions.foreign import LockWatch
-from lakelatch.transactions.intent import Added, Intent, Look, Place, Turn
+from lakelatch.transactions.intent import Intent, Look, Place, Turn
 from lakelatch.transactions.several.part import Part
 from lakelatch.transactions.several.undecided import await_decision
 
@@ -117,7 +117,7 @@ def run(context: TransactionContext, intent: Intent[T], lease: Lease | None = No
 class _WithoutLock:
     """A part that waits for the others without its table's lock, which they might need."""
 
-    def __init__(self, part: Part, release: Callable[[], object], race: Race) -> None:
+    def __init__(self, part: Part[object], release: Callable[[], object], race: Race) -> None:
         self._part, self._release, self._race = part, release, race
 
     def put(self, events: Sequence[Event]) -> None:

@@ -16,6 +16,7 @@ from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.attempt import run
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import (
+    Added,
     Cancel,
     Changed,
     Committed,
@@ -36,7 +37,7 @@ from lakelatch.transactions.conflicts.contract import Conflict
 from lakelatch.transactions.conflicts.report import write_conflict
 from lakelatch.transactions.fate import ended
 from lakelatch.transactions.group import GroupMember, Turn, found_completed, ready_commit
-from lakelatch.transactions.intent import Added, Deciding, Intent, Look, Place, added
+from lakelatch.transactions.intent import Deciding, Intent, Look, Place, added
 from lakelatch.transactions.several.part import Part
 
 _log = logging.getLogger("lakelatch.transactions")
@@ -73,7 +74,7 @@ class Commit(Intent[Outcome]):
     def __init__(self, context: TransactionContext) -> None:
         self._context = context
         self._turn: Turn | None = None
-        self._part: Part | None = None  # of a transaction over several tables
+        self._part: Part[Commit] | None = None  # of a transaction over several tables
         self._followed_by: tuple[Event, ...] = ()  # later changes of the same table in it, at the last place
 
     def start(
@@ -84,7 +85,7 @@ class Commit(Intent[Outcome]):
         relocate: Callable[[Displaced], Staged] | None = None,
         keep_files: bool = False,
         member: GroupMember | None = None,
-        part: Part | None = None,
+        part: Part[Commit] | None = None,
     ) -> Commit:
         """The same, ready for the files of this transaction. As a `member` of a group, others may commit it; as a
         `part` of a transaction over several tables it counts if all of them do.
@@ -183,21 +184,21 @@ class Commit(Intent[Outcome]):
         if self._part is None or self._part.is_last:
             return staged
         parts = [self._part.leader, *self._part.leader.followers]
-        instants = [one.write.above for one in parts if isinstance(one.write, Commit)]
+        instants = [one.write.above for one in parts if one.write is not None]
         extra = {**staged.metadata.extra, CHANGES_KEY: ",".join(instants)}
         return replace(staged, metadata=replace(staged.metadata, extra=extra))
 
-    def _later(self) -> Iterator[tuple[Part, Commit]]:
+    def _later(self) -> Iterator[tuple[Part[Commit], Commit]]:
         """The changes of the same table that follow this one, whose threads wait."""
         for part in self._part.followers if self._part is not None else ():
-            if not isinstance(part.write, Commit):
-                raise InvariantBroken(f"a part of {part.table} follows another one, and is no commit")
+            if part.write is None:
+                raise InvariantBroken(f"a part of {part.table} follows another one, and writes nothing")
             yield part, part.write
 
     def others(self) -> Sequence[Event]:
         return self._followed_by
 
-    def part(self) -> Part | None:
+    def part(self) -> Part[Commit] | None:
         return self._part
 
     def shown(self) -> None:

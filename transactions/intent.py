@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from lakelatch.errors import InvariantBroken
 from lakelatch.timeline.log.events import Event
@@ -14,13 +14,12 @@ from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.context import TransactionContext
-from lakelatch.transactions.base.outcome import Committed, Ended, GivenUp, Verdict
+from lakelatch.transactions.base.outcome import Added, Ended, GivenUp, Verdict
 from lakelatch.transactions.claims import owns_claim
 from lakelatch.transactions.foreign import LockWatch
 from lakelatch.transactions.several.part import Part
 
 T = TypeVar("T")
-Added: TypeAlias = Event | Committed
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ class Intent(ABC, Generic[T]):
         """Events that share its slot, behind it, as they were decided with it."""
         return ()
 
-    def part(self) -> Part | None:
+    def part(self) -> Part[object] | None:
         """The part of a transaction over several tables that this event is, if it is one."""
         return None
 

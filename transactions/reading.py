@@ -13,16 +13,16 @@ from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.snapshot import Mark
 from lakelatch.transactions.attempt import run
 from lakelatch.transactions.base.context import TransactionState
-from lakelatch.transactions.base.outcome import Conflicted, Ended, Retry, Staged, Verdict
+from lakelatch.transactions.base.outcome import Added, Conflicted, Ended, Retry, Staged, Verdict
 from lakelatch.transactions.checks import At, written_since
 from lakelatch.transactions.conflicts.report import Work, write_conflict
-from lakelatch.transactions.intent import Added, Intent, Look, Place
+from lakelatch.transactions.intent import Intent, Look, Place
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.several.part import Part, ensure_may_take_part
 from lakelatch.transactions.transaction import Transaction
 
 
-def hold_read(manager: TransactionManager, part: Part, mark: Mark) -> None:
+def hold_read(manager: TransactionManager, part: Part[object], mark: Mark) -> None:
     """Is one part until the transaction has ended: nothing has been written since this mark, nor is before the end.
 
     Errors: `WriteConflict` if something has; `TransactionEnded` if nobody can know any more.
@@ -41,7 +41,7 @@ def hold_read(manager: TransactionManager, part: Part, mark: Mark) -> None:
 class _Read(Intent[bool]):
     tries_first = True
 
-    def __init__(self, transaction: Transaction, part: Part, mark: Mark) -> None:
+    def __init__(self, transaction: Transaction, part: Part[object], mark: Mark) -> None:
         self._context, self._part = transaction.context, part
         self._state = TransactionState(
             transaction.instant,
@@ -53,13 +53,13 @@ class _Read(Intent[bool]):
         self._staged = False
         self.above = transaction.instant
 
-    def part(self) -> Part:
+    def part(self) -> Part[object]:
         return self._part
 
     def prepare(self, look: Look) -> Verdict | None:
         if not self._staged:
             self._staged = True
-            self._part.stage(self)
+            self._part.stage()
         return None
 
     def decide(self, place: Place) -> Event | Verdict:

@@ -29,7 +29,6 @@ from lakelatch.transactions.base.outcome import (
     Staged,
     committed_or_raise,
 )
-from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.checks import Check, cancelled_groups, in_order
 from lakelatch.transactions.claims import clean_up, release_claim
 from lakelatch.transactions.commit import Commit, append_service_completion
@@ -102,21 +101,17 @@ class Transaction:
         """What executors announce their files with."""
         return Markers(self._context.storage, self.instant, self._opening)
 
-    def conflicts_since(self, mark: Mark) -> None:
-        """Lets what has completed since an earlier moment be in its way, because that is when its rows were read.
+    def reads_since(self, mark: Mark, own: frozenset[str] = frozenset()) -> None:
+        """Makes an earlier moment that of its beginning, because that is when its rows were read.
 
-        Under non-blocking control nothing is. If slots since then are gone, its commit says that it has ended.
+        So what has completed since may be in its way, and is where others have moved file groups. If slots since then
+        are gone, its commit says that it has ended. `own` are completed files that were there as well, and that others
+        do not see yet. Its tasks look for no conflicts then, since they would find those.
         """
-        if self._context.settings.mode != NON_BLOCKING and mark.slot <= self.state.mark.slot:
-            self.state = replace(self.state, mark=mark)
-
-    def see(self, files: frozenset[str]) -> None:
-        """Makes these completed files part of what was there when it began: commits that others do not see yet.
-
-        Its tasks look for no conflicts, since they would find those.
-        """
-        self.state = replace(self.state, mark=self.state.mark.with_files(files))
-        self._detects = False
+        if mark.slot <= self.state.mark.slot:
+            self.state = replace(self.state, mark=mark.with_files(own))
+        if own:
+            self._detects = False
 
     def commit(
         self,

@@ -3,8 +3,8 @@
 All logs are listed, and listed again. If none has gone on, every moment between the two is the same one, and it is the
 cut; what the last slots say is read beside the second listing, or behind it, since it does not change. If one of them
 is a part of a transaction that is decided by now, that may be later than this moment, so the logs are listed once more
-behind it. Comparing the transactions that were seen would not do: what two writers commit to one table each could be
-seen by two readers in either order.
+behind it, unless its completed file was there beside the first listing already. Comparing the transactions that were
+seen would not do: what two writers commit to one table each could be seen by two readers in either order.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ import pyarrow as pa
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.arguments import Options, instant_of, merged
 from lakelatch.engine.options.registry import Call
-from lakelatch.engine.table.opening import load_config
+from lakelatch.engine.table.opening import load_config, look_at
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.retry import Backoff, tries
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.decisions import Undecided
 from lakelatch.timeline.log.events import COMPLETE, PLAN, WITHDRAW, Event
@@ -44,7 +45,7 @@ _THREADS_MAX = 32
 _BACKOFF = Backoff(first_s=0.002, longest_s=0.1, jitter=1.0)
 _TRIES_FOR_S = 30.0
 _FORMAT = 1
-_FIRST = "19700101000000001"  # a time before all others
+_BEFORE_ALL = "19700101000000001"  # a time before all others
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,9 @@ def open_places(
     return found
 
 
-def configs_of(storages: Mapping[str, Storage], system: System) -> dict[str, TableConfig]:
-    """The configurations of these tables. Errors: `InvalidRequest` for one that is not there."""
-    return _together({path: partial(load_config, storage) for path, storage in storages.items()}, storages, system)
+def looks_at(storages: Mapping[str, Storage], system: System) -> dict[str, tuple[TableConfig, Snapshot]]:
+    """The configuration and the timeline of each table. Errors: `InvalidRequest` for one that is not there."""
+    return _together({path: partial(look_at, storage) for path, storage in storages.items()}, storages, system)
 
 
 def opening(options: Options | None) -> Callable[[str], Storage]:
@@ -103,10 +104,19 @@ def _identity(storage: Storage) -> str:
 
 
 @dataclass(frozen=True)
+class _First:
+    """The number of a log's last slot, 0 for an empty one, and names that were on the timeline by the same round."""
+
+    number: int
+    there: frozenset[str]
+
+
+@dataclass(frozen=True)
 class _Look:
     """What a log and its timeline say up to the slot that was the last one in two listings, as far as it is decided.
 
-    `undecided` is the event of that slot if it is not; `is_decided` says that it is a part which was decided.
+    `undecided` is the event of that slot if it is not; `is_decided` says that it is a part which was decided, perhaps
+    later than the first listing.
     """
 
     tail: Tail
@@ -130,13 +140,14 @@ def take_cut(
     logs = {path: CommitLog(storage, system, open_table=open_other) for path, storage in storages.items()}
     are_here = _are_here(storages)
     for turn, _ in enumerate(tries(system, _BACKOFF, limit_s=_TRIES_FOR_S)):
-        first = partial(_number, with_config=of_any_place and not turn)
-        numbers = _together({path: partial(first, log) for path, log in logs.items()}, storages, system)
+        first = partial(_first, with_config=of_any_place and not turn, with_timeline=not are_here)
+        firsts = _together({path: partial(first, log) for path, log in logs.items()}, storages, system)
+        numbers = {path: one.number for path, one in firsts.items()}
         # Where requests take no time, those of all logs follow each other as fast as they can.
         if are_here and any(log.tail_number() != numbers[path] for path, log in logs.items()):
             continue
         look = partial(_look, lists_again=not are_here)
-        found = _together({path: partial(look, log, numbers[path]) for path, log in logs.items()}, storages, system)
+        found = _together({path: partial(look, log, firsts[path]) for path, log in logs.items()}, storages, system)
         looks = {path: one for path, one in found.items() if one is not None}
         if len(looks) < len(logs):
             continue
@@ -154,17 +165,25 @@ def take_cut(
     )
 
 
-def _number(log: CommitLog, with_config: bool) -> int:
-    """The number of the last slot now, 0 for an empty log. Errors: `InvalidRequest` if there is to be a table."""
-    if not with_config:
-        return log.tail_number()
-    found: list[int] = []
-    log.storage.together(partial(load_config, log.storage), lambda: found.append(log.tail_number()))
-    return found[0]
+def _first(log: CommitLog, with_config: bool, with_timeline: bool) -> _First:
+    """The first listing of a log. Errors: `InvalidRequest` if there is to be a table."""
+    numbers, there = list[int](), set[str]()
+
+    def list_timeline() -> None:
+        there.update(log.storage.names(TIMELINE_FOLDER))
+
+    asked: list[Callable[[], object]] = [lambda: numbers.append(log.tail_number())]
+    if with_config:
+        asked.append(partial(load_config, log.storage))
+    if with_timeline:
+        asked.append(list_timeline)
+    log.storage.together(*asked)
+    return _First(numbers[0], frozenset(there))
 
 
-def _look(log: CommitLog, number: int, lists_again: bool) -> _Look | None:
+def _look(log: CommitLog, first: _First, lists_again: bool) -> _Look | None:
     """What is there up to a slot; None if the log has gone on. Errors: `Unavailable` if a decision cannot be read."""
+    number = first.number
     if not number:  # then the timeline alone says which moment it is
         tail = log.look(Tail(0))
         return None if log.tail_number() else _Look(tail, log.snapshots.take(tail))
@@ -192,8 +211,9 @@ def _look(log: CommitLog, number: int, lists_again: bool) -> _Look | None:
                 raise Unavailable(error.message) from error
             tail = log.before(events[0])
     undecided = events[0] if tail.number < number else None
+    is_decided = is_part and undecided is None and events[0].file not in first.there
     tail = log.look(tail, listing)  # made since the slot was there
-    return _Look(tail, log.snapshots.take(tail), undecided, is_part and undecided is None)
+    return _Look(tail, log.snapshots.take(tail), undecided, is_decided)
 
 
 def _is_so_still(log: CommitLog, number: int, look: _Look) -> bool:
@@ -229,8 +249,8 @@ def _without_later(log: CommitLog, tail: Tail, snapshot: Snapshot) -> Snapshot |
 
 
 def _moment(path: str, tail: Tail, snapshot: Snapshot) -> TableMoment:
-    time = max(tail.time, snapshot.latest_completion) or _FIRST
-    return TableMoment(path, time, snapshot.mark(tail.number, tail.time))
+    mark = snapshot.mark(tail.number, tail.time)
+    return TableMoment(path, mark.moment or _BEFORE_ALL, mark)
 
 
 def _are_here(storages: Mapping[str, Storage]) -> bool:

@@ -1,16 +1,17 @@
 """A transaction over several tables: what it writes is seen in all of them or in none.
 
 Each change of a table is one part: a write of its own, which stages its files at once, in a thread, and waits for the
-end of the block. Reads in the block, and the parts after it, see what is staged as if it had completed
-(`timeline/staged.py`). At the end all parts are prepared in their tables' logs, those of one table in one slot, and one
-decision makes them count (`transactions/several/parts.py`).
+end of the block. Changes of different tables are staged side by side where nothing is left to be said of them when they
+are called (`engine/several/beside.py`). Reads in the block, and the parts after it, see what is staged as if it had
+completed (`timeline/staged.py`). At the end all parts are prepared in their tables' logs, those of one table in one
+slot, and one decision makes them count (`transactions/several/parts.py`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from types import TracebackType
@@ -19,17 +20,19 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.changes.rows import table_of
 from lakelatch.engine.options.arguments import Options, merged, moment
 from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.write import OPERATION
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.several.cut import TableMoment, configs_of, open_places, opening, place_of, take_cut
+from lakelatch.engine.several.beside import may_be_staged_beside
+from lakelatch.engine.several.cut import TableMoment, looks_at, open_places, opening, place_of, take_cut
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.attempt import Write
+from lakelatch.engine.write.attempt import Write, next_write_is, part_of_thread
 from lakelatch.errors import (
     CommitUnknown,
-    CorruptTable,
     InvalidRequest,
     InvariantBroken,
     LakelatchError,
@@ -41,12 +44,13 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.decisions import Decisions
-from lakelatch.timeline.log.log_reader import LogReader
 from lakelatch.timeline.recorded_options import LOG_VERSION, PREPARING_LOG_VERSION
-from lakelatch.timeline.staged import StagedCommit, StagedStorage, with_staged
+from lakelatch.timeline.snapshot import Mark
+from lakelatch.timeline.staged import StagedStorage, as_of
 from lakelatch.timeline.table_config import TableConfig, load_table_config
+from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.reading import hold_read
-from lakelatch.transactions.several.part import Part, next_write_is, take_current_part
+from lakelatch.transactions.several.part import Part
 from lakelatch.transactions.several.parts import Parts
 
 S = TypeVar("S", bound="TablesTransaction")
@@ -63,7 +67,9 @@ class TablesTransaction:
     What it reads is one moment of all tables, that of its first read, and what it has written itself. Under optimistic
     control every write is held against what others have committed since; under non-blocking control nothing is. A
     table can be changed several times, in order: others see all of it at once. An error in the block, or of any part,
-    ends it with all tables as they were. Inside the block nothing of it is visible to others.
+    ends it with all tables as they were. Inside the block nothing of it is visible to others. What is wrong with a
+    change is raised where it is called; what comes in its way while its files are staged, by the next call for its
+    table, or at the end of the block.
 
     With `isolation="snapshot"` two transactions may each read what the other one writes, and both commit. With
     "serializable" one of them ends: whatever has changed a table since it was read is in the way.
@@ -84,10 +90,12 @@ class TablesTransaction:
         self._handles = {place_of(table): table for table in tables} if not isinstance(tables, str) else {}
         self._open_table = open_table or opening(self._options)
         self._storages = open_places(tables, options, open_table)
-        for path, config in configs_of(self._storages, system).items():
+        self._found = looks_at(self._storages, system)
+        for path, (config, _) in self._found.items():
             _ensure_may_take_part(path, config)
-        self._parts = Parts(system.new_id(), system)
-        self._written: dict[str, list[Part]] = {}
+        self._parts = Parts[Write](system.new_id(), system)
+        self._written: dict[str, list[Part[Write]]] = {}  # what is staged
+        self._beside: dict[str, Part[Write]] = {}  # what is being staged beside what the block does
         self._moments: dict[str, TableMoment] | None = None
         self._read: set[str] = set()
         self._at_work: set[str] = set()  # those that are written just now
@@ -116,8 +124,7 @@ class TablesTransaction:
         try:
             if raised is not None:
                 self._state = _ENDED
-                self._parts.give_up()
-                self._parts.await_ended()
+                self._end()
             else:
                 self._commit()
         finally:
@@ -151,6 +158,7 @@ class TablesTransaction:
         """The completion time as of which this transaction reads a table. Errors: those of a cut."""
         self._ensure_open()
         if self._moments is None:
+            self._await_all()  # so that no write begins later than what is read
             self._moments = {
                 one.path: one for one in take_cut(self._storages, self._options, self._system, self._open_table)
             }
@@ -159,19 +167,57 @@ class TablesTransaction:
 
     def staged_in(self, path: str) -> StagedStorage | None:
         """A table's storage with what this transaction has written in it so far; None if that is nothing."""
-        moment = None if self._moments is None else self._moments[path].time
-        found: StagedStorage | None = None
-        for number, part in enumerate(self._written.get(path, ())):
-            files = part.write.files if isinstance(part.write, Write) else None
-            if files is None:
-                raise InvariantBroken(f"a part of {without_secrets(path)} has staged nothing")
-            storage, state = found or self._storages[path], files.transaction.state
-            metadata = files.seen_in(storage, moment)
-            found = with_staged(storage, StagedCommit.of(number, state.instant, state.action, metadata))
+        self._await(path)
+        return self._seen(path) if path in self._written else None
+
+    def _seen(self, path: str) -> StagedStorage | None:
+        """The table as it was at its moment, with what is staged; None if it has neither been read nor changed yet.
+
+        Errors: `WriteConflict` if what was staged before the first read lies where the table has no rows any more.
+        """
+        writes = [part.write for part in self._written.get(path, ()) if part.write is not None]
+        mark = self._mark_of(path)
+        if mark is None:
+            return None
+        if writes and mark.moved_since(writes[0].mark):
+            raise WriteConflict(
+                f"others have replaced file groups of {without_secrets(path)} between the first change of it in this "
+                "transaction and its first read, which would not see that change: run the block again, or read first"
+            )
+        found = as_of(self._storages[path], mark.moment)
+        for write in writes:
+            found = write.shown_in(found)
         return found
+
+    def _mark_of(self, path: str) -> Mark | None:
+        """The table at its moment: that of all tables, or that of its first change."""
+        if self._moments is not None:
+            return self._moments[path].mark
+        first = next(iter(self._written.get(path, ())), None)
+        return None if first is None or first.write is None else first.write.mark
 
     def run(self, path: str, write: Callable[[], CommitResult | None]) -> None:
         """Carries out one write of a table up to its commit; `results` has what comes of it. Errors: the write's."""
+        with self._changing(path):
+            self._await(path)
+            self._staged(path, self._begin(path, write))
+
+    def start(self, path: str, write: Callable[[], CommitResult | None]) -> None:
+        """The same beside what the caller does next, whose next call for this table raises what the write raises."""
+        with self._changing(path):
+            self._await(path)
+            self._beside[path] = self._begin(path, write)
+
+    def change(self, path: str, data: Any, options: Options, write: Callable[[pa.Table], CommitResult]) -> None:
+        """Writes rows, beside what the caller does next if that can raise nothing for which the rows are to blame."""
+        self._ensure_open()
+        rows = table_of(data)
+        is_first = path not in self._written and path not in self._beside
+        is_beside = is_first and may_be_staged_beside(self._storages[path], *self._found[path], rows, options)
+        (self.start if is_beside else self.run)(path, partial(write, rows))
+
+    @contextmanager
+    def _changing(self, path: str) -> Iterator[None]:
         self._ensure_open()
         if path in self._at_work:
             raise InvalidRequest(
@@ -181,39 +227,37 @@ class TablesTransaction:
             )
         self._at_work.add(path)
         try:
-            self._run(path, write)
+            yield
         finally:
             self._at_work.discard(path)
 
-    def _run(self, path: str, write: Callable[[], CommitResult | None]) -> None:
-        moment = None if self._moments is None else self._moments[path]
-        mark = None if moment is None else moment.mark
-        part = self._parts.add(self._storages[path].uri, mark, self.staged_in(path))
+    def _begin(self, path: str, write: Callable[[], CommitResult | None]) -> Part[Write]:
+        part = self._parts.add(self._storages[path].uri, self._mark_of(path), self._seen(path))
         done = partial(copy_context().run, self._write, path, part, write)
         self._system.start_thread(done, f"lakelatch part {part.table}")
+        return part
+
+    def _await(self, path: str) -> None:
+        """Returns once what is staged beside the block in a table is staged. Errors: the write's."""
+        part = self._beside.pop(path, None)
+        if part is not None:
+            self._staged(path, part)
+
+    def _await_all(self) -> None:
+        for path in list(self._beside):
+            self._await(path)
+
+    def _staged(self, path: str, part: Part[Write]) -> None:
+        """Keeps a part once it is staged. Errors: its own, if it has ended before."""
         self._parts.await_staged(part)
         if not part.has_ended:
             self._written.setdefault(path, []).append(part)
             return
         self._parts.remove(part)
         if part.error is not None:
-            self._blame_others(path, part.error)
             raise part.error
 
-    def _blame_others(self, path: str, error: BaseException) -> None:
-        """Raises `WriteConflict` for a table that looks damaged with what is staged, because others have changed it."""
-        if not isinstance(error, CorruptTable) or path not in self._written:
-            return
-        first = self._written[path][0].write
-        mark = first.files.transaction.state.mark if isinstance(first, Write) and first.files is not None else None
-        mark = mark if self._moments is None else self._moments[path].mark
-        if mark is not None and LogReader(self._storages[path]).tail().number > mark.slot:
-            raise WriteConflict(
-                f"others have committed to {without_secrets(path)} since this transaction read it, so it has not "
-                "replaced all that is there now: run the block again"
-            ) from error
-
-    def _write(self, path: str, part: Part, write: Callable[[], CommitResult | None]) -> None:
+    def _write(self, path: str, part: Part[Write], write: Callable[[], CommitResult | None]) -> None:
         error: BaseException | None = None
         try:
             with next_write_is(part):
@@ -240,9 +284,19 @@ class TablesTransaction:
 
     # -- its end ------------------------------------------------------------------------------------------------------
 
+    def _end(self) -> None:
+        """Ends all parts, with nothing committed that was not before."""
+        self._parts.give_up()
+        self._parts.await_ended()
+
     def _commit(self) -> None:
-        if self._isolation == SERIALIZABLE and self._written:
-            self._hold_what_was_read()
+        try:
+            self._await_all()
+            if self._isolation == SERIALIZABLE and self._written:
+                self._hold_what_was_read()
+        except BaseException:
+            self._end()
+            raise
         if not any(self._written.values()):
             self._state = _COMMITTED
             return
@@ -253,8 +307,7 @@ class TablesTransaction:
         except BaseException:
             with suppress(LakelatchError):
                 self._parts.abort(decisions)
-            self._parts.give_up()
-            self._parts.await_ended()
+            self._end()
             raise
         # What was only read has no file that would speak for the decision, which stays then.
         stays = not committed or (self._isolation == SERIALIZABLE and not self._read.issubset(self._written))
@@ -301,14 +354,18 @@ class TablesTransaction:
                 self.run(path, partial(self._hold_read, path, moments[path]))
 
     def _hold_read(self, path: str, moment: TableMoment) -> None:
-        part, storage = take_current_part(), self._storages[path]
+        part = part_of_thread()
         if part is None or moment.mark is None:
             raise InvariantBroken(f"the read of {without_secrets(path)} is no part of its transaction")
-        own = merged(getattr(self._handles.get(path), "_options", None), self._options)
-        config = load_table_config(storage)
-        with open_manager(storage, Call(own).services().manager, self._system, config=config) as manager:
+        with self._manager_of(path) as manager:
             manager.recover()
             hold_read(manager, part, moment.mark)
+
+    def _manager_of(self, path: str) -> AbstractContextManager[TransactionManager]:
+        """The manager of a table that was only read."""
+        own = merged(getattr(self._handles.get(path), "_options", None), self._options)
+        storage = self._storages[path]
+        return open_manager(storage, Call(own).services().manager, self._system, config=load_table_config(storage))
 
 
 class _ArrowTable(ArrowTable):
@@ -328,8 +385,10 @@ class _ArrowTable(ArrowTable):
         staged = self._staged()
         return super()._open() if staged is None else open_table(staged)
 
-    def _write(self, *arguments: Any) -> Any:
-        self._transaction.run(self.path, partial(super()._write, *arguments))
+    def _write(self, data: Any, operation: str, options: Options | None) -> Any:
+        own = {**merged(self._options, options), OPERATION: operation}
+        write = super()._write
+        self._transaction.change(self.path, data, own, lambda rows: write(rows, operation, options))
 
     def _change(self, *arguments: Any) -> Any:
         self._transaction.run(self.path, partial(super()._change, *arguments))

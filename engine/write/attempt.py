@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
-from typing import cast
 
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.executor import HERE, Executor
@@ -21,23 +22,60 @@ from lakelatch.engine.write.batches import BatchRegister
 from lakelatch.engine.write.commit import StagedFiles
 from lakelatch.engine.write.rebase import LostFiles
 from lakelatch.engine.write.replace import Choice
-from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict, from_text
+from lakelatch.errors import InvalidRequest, InvariantBroken, LakelatchError, WriteConflict, from_text
 from lakelatch.retry import Backoff, tries
 from lakelatch.storage.contract import Storage
 from lakelatch.telemetry import INSTANT, WRITER, operation
 from lakelatch.timeline.log.events import Event
+from lakelatch.timeline.snapshot import Mark
+from lakelatch.timeline.staged import StagedCommit, StagedStorage, with_staged
 from lakelatch.transactions.attempt import run
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
-from lakelatch.transactions.base.outcome import Committed, Conflicted, GivenUp, Outcome, Verdict, committed_or_raise
+from lakelatch.transactions.base.outcome import (
+    Added,
+    Committed,
+    Conflicted,
+    GivenUp,
+    Outcome,
+    Verdict,
+    committed_or_raise,
+)
 from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.conflicts.report import shown_loss
-from lakelatch.transactions.intent import Added, Look, Place
-from lakelatch.transactions.several.part import ensure_may_take_part, take_current_part
+from lakelatch.transactions.intent import Look, Place
+from lakelatch.transactions.several.part import Part, ensure_may_take_part, gives_way
 from lakelatch.transactions.transaction import OPEN, Transaction
 from lakelatch.transactions.winner import wait_for_winner
 
 _BACKOFF = Backoff(first_s=0.05, longest_s=5.0, jitter=1.0)
 _log = logging.getLogger("lakelatch.engine")
+_next_part: ContextVar[Part[Write] | None] = ContextVar("lakelatch_next_part", default=None)
+_part: ContextVar[Part[Write] | None] = ContextVar("lakelatch_part_of_writes", default=None)
+
+
+@contextmanager
+def next_write_is(part: Part[Write]) -> Iterator[None]:
+    """Makes the next write of this thread a part, for which it gives way to others until the block's end."""
+    _next_part.set(part)
+    _part.set(part)
+    try:
+        with gives_way(part):
+            yield
+    finally:
+        _next_part.set(None)
+        _part.set(None)
+
+
+def part_of_thread() -> Part[Write] | None:
+    """The part that this thread works for, if it does."""
+    return _part.get()
+
+
+def _take_next_part() -> Part[Write] | None:
+    """The part that the next write of this thread is, if it is one; it is given once."""
+    part = _next_part.get()
+    _next_part.set(None)
+    return part
 
 
 class Write(Commit, ABC):
@@ -46,7 +84,9 @@ class Write(Commit, ABC):
     def __init__(self, context: TransactionContext) -> None:
         super().__init__(context)
         self._register: BatchRegister | None = None
-        self._part = take_current_part()
+        self._part = _take_next_part()
+        if self._part is not None:
+            self._part.write = self
         # What a transaction over several tables has read is of one moment, so all of it begins again or nothing.
         self._retries = 0 if self._part is not None else context.settings.conflict_retries
         self._tries = tries(context.system, _BACKOFF, self._retries + 1)
@@ -106,8 +146,20 @@ class Write(Commit, ABC):
         return replace(_result(self._owner.state, self._context.storage, done), conflicts_retried=self._tried - 1)
 
     @property
-    def files(self) -> StagedFiles | None:
-        """The files of this try, once they are staged."""
+    def mark(self) -> Mark:
+        """The table as this try found it when it began, once it is staged."""
+        return self._staged_files.transaction.state.mark
+
+    def shown_in(self, storage: StagedStorage) -> StagedStorage:
+        """A storage of its table that shows this write as well, once it is staged."""
+        files = self._staged_files
+        state, number = files.transaction.state, len(storage.commits)
+        return with_staged(storage, StagedCommit.of(number, state.instant, state.action, files.seen_in(storage)))
+
+    @property
+    def _staged_files(self) -> StagedFiles:
+        if self._files is None:
+            raise InvariantBroken(f"a write of {self._context.storage.uri} has staged nothing")
         return self._files
 
     def prepare(self, look: Look) -> Added | Verdict | None:
@@ -119,9 +171,8 @@ class Write(Commit, ABC):
             self._transaction = transaction = self.begin(self._kept)
             self.instants += 1
             if self._part is not None and self._part.mark is not None:
-                transaction.conflicts_since(self._part.mark)
-            if self._part is not None and self._part.sees is not None:
-                transaction.see(self._part.sees.files)
+                seen = self._part.sees
+                transaction.reads_since(self._part.mark, seen.files if seen is not None else frozenset())
             try:
                 if self._register is not None:
                     self._register.register(transaction)
@@ -133,11 +184,11 @@ class Write(Commit, ABC):
                 return self._lost_by(transaction, error)
             self._files = files
             if self._part is not None and self._part.leads:
-                self._part.stage(self)
+                self._part.stage()
         found = super().prepare(look)
         if found is not None or self._part is None or self._part.leads:
             return found
-        return cast("Added | Verdict", self._part.follow(self))
+        return self._part.follow()
 
     def decide(self, place: Place) -> Event | Verdict:
         try:

@@ -137,8 +137,8 @@ class StagedFiles:
         """Whether log files instead of these base files could not conflict."""
         return bool(self._options.non_blocking and first_bases(self.table.config, self.reports))
 
-    def seen_in(self, storage: Storage, moment: str | None) -> CommitMetadata:
-        """What would be committed if nobody else committed before it, as of a moment of the table; its files are there.
+    def seen_in(self, storage: Storage) -> CommitMetadata:
+        """What would be committed behind what this storage shows of the table; its files are there.
 
         Called while the write waits.
         """
@@ -147,9 +147,9 @@ class StagedFiles:
         metadata = self._metadata()
         if self._replacement is None:
             return metadata
-        return self._replacement.seen_in(TableView.load(storage, self.table.config, moment), metadata)
+        return self._replacement.seen_in(TableView.load(storage, self.table.config), metadata)
 
-    def start(self, commit: Commit, keep_files: bool = False, part: Part | None = None) -> Commit:
+    def start(self, commit: Commit, keep_files: bool = False, part: Part[Commit] | None = None) -> Commit:
         """Prepares the commit of these files. If it loses, they are kept if `keep_files`, unless they were merged."""
         placed = self._is_placed if self._replacement is None else self._replacement.check
         checks = in_order([keeps_schema(self.table), placed], makes_table(self.table))
@@ -181,9 +181,7 @@ class StagedFiles:
     def _is_placed(self, snapshot: Snapshot, at: At) -> Verdict | Changed | None:
         mark = self.transaction.state.mark
         non_blocking = self._options.non_blocking
-        table = self.table
-        if at.place.before:
-            table = replace(table, storage=renewed(table.storage, at.place.before))
+        table = replace(self.table, storage=renewed(self.table.storage, at.place.before))
         return Placement(table, at.state.instant, self.reports, non_blocking, mark).check(snapshot, at)
 
     def _place_holders(self, successors: Mapping[FileGroup, str]) -> None:

@@ -62,8 +62,7 @@ class Replacement:
     def check(self, snapshot: Snapshot, at: At) -> Changed | Displaced:
         """Names all replaced file groups in the metadata; `Displaced` if successors are lacking."""
         completed, metadata = at.since, at.staged.metadata
-        if at.place.before:
-            self._table = replace(self._table, storage=renewed(self._table.storage, at.place.before))
+        self._table = replace(self._table, storage=renewed(self._table.storage, at.place.before))
         gone = self._seen - snapshot.names
         if undone_replaces(self._table.storage, gone, snapshot.names):  # the groups that they replaced are live again
             self._look()

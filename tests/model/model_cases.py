@@ -12,6 +12,7 @@ from commit_log_model import CANCELLER, COARSE, COMPACTOR, PLAN, LogModel, Rules
 from foreign_model import ForeignModel, ForeignRules
 from group_cases import GROUP_LARGE, GROUP_MISTAKES, GROUP_SMALL
 from history_model import HistoryModel, HistoryRules
+from own_writes_cases import OWN_WRITES_MISTAKES, OWN_WRITES_SMALL
 from plans_model import PlanModel, PlanRules
 from restore_model import RestoreModel, RestoreRules
 from search import Case, Planted
@@ -77,6 +78,7 @@ SMALL = [
     Case("bulk: a load, a writer and a plan", BulkModel(BulkRules(loaders=1))),
     Case("bulk: a load, two writers and a plan", BulkModel(BulkRules(loaders=1, writers=2))),
     *GROUP_SMALL,
+    *OWN_WRITES_SMALL,
     *TABLES_SMALL,
 ]
 
@@ -395,5 +397,5 @@ BULK_MISTAKES = [
 PLANTED = [
     *(*LOG_MISTAKES, *CLAIM_MISTAKES, *OWN_FILE_MISTAKES, *PLAN_MISTAKES, *ARCHIVE_MISTAKES),
     *(*HISTORY_MISTAKES, *CLEAN_MISTAKES, *RESTORE_MISTAKES, *FOREIGN_MISTAKES, *BULK_MISTAKES, *GROUP_MISTAKES),
-    *TABLES_MISTAKES,
+    *(*TABLES_MISTAKES, *OWN_WRITES_MISTAKES),
 ]

@@ -1,7 +1,8 @@
 """A reader that takes a cut of several tables in `tables_model`: at one moment all of them were as it shows them.
 
 It lists all logs twice: what was the same in both held between them. Then it reads the last slots, and if one of them
-is a part of a transaction that is decided, which may have been so later, it lists all logs once more.
+is a part of a transaction that is decided, which may have been so later, it lists all logs once more. If the part's
+file was there beside the first listing, it was decided before.
 """
 
 from __future__ import annotations
@@ -50,9 +51,10 @@ class CutReader:
     # -- how far the logs go, twice -----------------------------------------------------------------------------------
 
     def _pass(self, state: State, who: int, mine: Part) -> Iterator[Step]:
-        """The first listing of a log."""
+        """The first listing of a log, and whether the file of its last slot is there; until it is read, that counts."""
         place = self.rules.cut[mine.at]
-        found = Tail(len(state.tables[place].log), 0, False)
+        number = len(state.tables[place].log)
+        found = Tail(number, int(self.rules.cut_lists_files and number in state.tables[place].files), False)
         said = f"lists {table_name(place)} up to slot {found.number}"
         yield said, self._next(state, who, mine, "pass", "again", cut=(*mine.cut, found))
 
@@ -76,7 +78,8 @@ class CutReader:
             yield f"finds an intent in {table_name(place)}", changed(state, who, step="asks", seen=number)
         else:
             known = COMMIT if number else ""
-            after = self._found(state, who, mine, number, known, is_intent)
+            is_later = self.rules.cut_by != "two passes" or not mine.cut[mine.at].counts
+            after = self._found(state, who, mine, number, known, is_intent and is_later)
             yield f"reads {table_name(place)} up to slot {number}", after
 
     def _asks(self, state: State, who: int, mine: Part) -> Iterator[Step]:

@@ -43,6 +43,7 @@ class TableRules:
     tells_shown: bool = True  # and the caller is told after them
     cut_by: str = "two passes"  # "one pass"; "ids": tables that miss what another one has committed are read again
     cut_confirms: bool = True  # it lists once more behind the decisions that it has found
+    cut_lists_files: bool = True  # what it saw with the first listing was decided before
     cut_asks_again: bool = True  # and then asks for those that were not there, too
     undecided_counts: bool = False  # for a cut
 

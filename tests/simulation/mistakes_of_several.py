@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mistakes import Mistake
 
+from lakelatch.engine.several import cut
 from lakelatch.engine.several.transaction import TablesTransaction
 from lakelatch.timeline.log import log_reader
 from lakelatch.timeline.log.commit_log import CommitLog
@@ -27,9 +28,17 @@ OF_SEVERAL: dict[str, Mistake] = {
         first=4,
         several=True,
     ),
+    "one look is a moment": Mistake(
+        cut,
+        "_look",
+        (("if numbers[-1] != number or not events:", "if not events:"),),
+        seeds=10,
+        first=16,
+        several=True,
+    ),
     "conflicts since the part began": Mistake(
         Transaction,
-        "conflicts_since",
+        "reads_since",
         (("mark.slot <= self.state.mark.slot:", "False:"),),
         seeds=5,
         first=1,

@@ -25,6 +25,7 @@ from lakelatch.testing.faults.plan import DONE, LOST_AFTER, REPEATED, UNAVAILABL
 from lakelatch.testing.faults.storage import FaultyStorage
 
 STORAGE, LOCKS = "storage", "locks"
+_FAR = 0.6
 _FAST_S, _SLOW_S = (0.0005, 0.0075), (0.05, 1.45)  # the least, and how much more it may be
 
 
@@ -78,6 +79,7 @@ class Place:
     faults: InjectedFaults = field(default_factory=InjectedFaults)
     name: str = "simulation"
     cut_off: dict[tuple[str, str], int] = field(default_factory=dict)  # (process, service): until then, in ns
+    far_from: set[str] = field(default_factory=set)  # processes whose requests are slow more often than not
 
     def __post_init__(self) -> None:
         machine = SimulatedSystem(Process(self.world, "storage"))
@@ -155,7 +157,8 @@ class ProcessFaultPlan(FaultPlan):
         return self._place.cut_off.get(self._reaching, 0) > self._world.now_ns
 
     def _latency_s(self) -> float:
-        draw, slow = self._world.draw(), self._rates.slow  # one draw for both, as most of the time goes into these
+        slow = _FAR if self._process.name in self._place.far_from else self._rates.slow
+        draw = self._world.draw()  # one for both, as most of the time goes into these
         if draw < slow:
             return _SLOW_S[0] + draw / slow * _SLOW_S[1]
         return _FAST_S[0] + (draw - slow) / (1 - slow) * _FAST_S[1]

@@ -141,6 +141,8 @@ class SeveralRun(Run):
     def _open_readers(self) -> None:
         for number in range(2):
             looker = self._actor(f"looker{number}")
+            for place in self.places if number else ():  # so that others do much between two of its requests
+                place.far_from.add(looker.name)
             self._readers.append(looker)
             looker.start(partial(looker.look_on, self._how_far), self._stop_if_read)
         for place, told in zip(self.places, self.told, strict=True):
@@ -199,6 +201,7 @@ class SeveralRun(Run):
     def _calm(self) -> None:
         for place in self.places:
             place.cut_off.clear()
+            place.far_from.clear()
         super()._calm()
 
     # -- afterwards -------------------------------------------------------------------------------------------------

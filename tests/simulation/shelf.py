@@ -11,9 +11,9 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
+import pyarrow as pa
 from actors import Actor, aborted_on_error, instant_of
 from stock import CONFIG, table_of
 
@@ -45,7 +45,7 @@ _NAMELESS = "has content, and no commit names it"
 
 class _ShelfReplacement(Replacement):
     def __init__(self, storage: Storage, metadata: CommitMetadata, found: _Found, non_blocking: bool) -> None:
-        self._table = cast(OpenedTable, SimpleNamespace(storage=storage, config=CONFIG))
+        self._table = OpenedTable(storage, CONFIG, pa.schema([]))
         self._metadata, self._choose, self._non_blocking = metadata, none_else, non_blocking
         self._written = {SHELF}
         self._show(found)

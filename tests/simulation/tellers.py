@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -24,7 +25,7 @@ from lakelatch.engine.several.transaction import SERIALIZABLE, SNAPSHOT, TablesT
 from lakelatch.engine.write.attempt import Write
 from lakelatch.engine.write.commit import StagedFiles
 from lakelatch.engine.write.rebase import LostFiles
-from lakelatch.errors import CommitUnknown, InvariantBroken, LakelatchError, WriteConflict
+from lakelatch.errors import CommitUnknown, LakelatchError, WriteConflict
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
 from lakelatch.transactions.base.outcome import Staged
@@ -33,8 +34,7 @@ from lakelatch.transactions.checks import in_order
 from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.conflicts.report import Work
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.reading import hold_read
-from lakelatch.transactions.several.part import Part, take_current_part
+from lakelatch.transactions.several.part import Part
 from lakelatch.transactions.transaction import Transaction
 
 MOVED_OF = ACCOUNTS[:2]  # what is moved between tables; the third account of each is moved within it alone
@@ -144,7 +144,8 @@ class Teller(Actor):
                 for uri, change in zip(chosen, changes, strict=True):
                     group, base, balance = found[uri]
                     content = {"group": group, "base": base, "optimistic": True, "balance": balance + change}
-                    transaction.run(uri, partial(self._write_part, made, uri, group, content))
+                    begin = self.random.choice((transaction.run, transaction.start))
+                    begin(uri, partial(self._write_part, made, uri, group, content))
                 if self.random.random() < _CHANGES_TWICE:
                     amount = self.random.randrange(1, 100)
                     for uri, before, change in zip(chosen, changes, (amount, -amount), strict=False):
@@ -276,13 +277,8 @@ class _Transaction(TablesTransaction):
         super().__init__(list(teller.desks), None, isolation, teller.system, teller.open_table)
         self._teller = teller
 
-    def _hold_read(self, path: str, moment: TableMoment) -> None:
-        part = take_current_part()
-        if part is None or moment.mark is None:
-            raise InvariantBroken("the read is no part")
-        manager = self._teller.desks[path].manager(OPTIMISTIC, anew=True)
-        manager.recover()
-        hold_read(manager, part, moment.mark)
+    def _manager_of(self, path: str) -> AbstractContextManager[TransactionManager]:
+        return nullcontext(self._teller.desks[path].manager(OPTIMISTIC, anew=True))
 
 
 class _PartWrite(Write):
@@ -318,12 +314,12 @@ class _Files:
     def __init__(self, transaction: Transaction, metadata: CommitMetadata) -> None:
         self.transaction, self._metadata = transaction, metadata
 
-    def seen_in(self, storage: Storage, moment: str | None) -> CommitMetadata:
+    def seen_in(self, storage: Storage) -> CommitMetadata:
         if self.transaction.own_files is not None:
             self.transaction.own_files.place()
         return self._metadata
 
-    def start(self, commit: Commit, keep_files: bool = False, part: Part | None = None) -> Commit:
+    def start(self, commit: Commit, keep_files: bool = False, part: Part[Commit] | None = None) -> Commit:
         staged = Staged(self._metadata, Work.of(self._metadata))
         return commit.start(self.transaction, staged, in_order(), part=part)
 

@@ -16,10 +16,10 @@ from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.attempt import run
 from lakelatch.transactions.base.cancel_requests import cancel_requests
 from lakelatch.transactions.base.context import TransactionContext
-from lakelatch.transactions.base.outcome import GivenUp, Retry, Verdict
+from lakelatch.transactions.base.outcome import Added, GivenUp, Retry, Verdict
 from lakelatch.transactions.checks import At
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
-from lakelatch.transactions.intent import Added, Intent, Place
+from lakelatch.transactions.intent import Intent, Place
 
 
 @pytest.fixture

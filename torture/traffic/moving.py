@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,20 +11,18 @@ from typing import TYPE_CHECKING
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.several.cut import TableMoment, take_cut
+from lakelatch.engine.several.cut import take_cut
 from lakelatch.engine.several.resolving import resolve
 from lakelatch.engine.several.transaction import SERIALIZABLE, SNAPSHOT, TablesTransaction
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import Write
 from lakelatch.engine.write.commit import StagedFiles
 from lakelatch.engine.write.rebase import LostFiles
-from lakelatch.errors import CommitUnknown, InvariantBroken, LakelatchError, TransactionEnded, WriteConflict
+from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.storage.contract import NotFound
 from lakelatch.torture.traffic.bank import PURSES, Row, open_bank, read_purses, write_files
 from lakelatch.transactions.base.settings import OPTIMISTIC
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.reading import hold_read
-from lakelatch.transactions.several.part import take_current_part
 from lakelatch.transactions.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def _move(client: Client, moving: Moving, chosen: Sequence[int], only_read: Sequ
         for number, row in rows.items():
             moving.writes.append((number, row[0]))
             uri = client.desks[number].storage.uri
-            transaction.run(uri, partial(_write, client.desks[number], moving, row))
+            transaction.start(uri, partial(_write, client.desks[number], moving, row))
         client.recorder.note("moving", **asdict(moving))  # before anything of it can be committed
     for number in chosen:
         result = transaction.results[client.desks[number].storage.uri]
@@ -159,14 +158,8 @@ class _Transaction(TablesTransaction):
         super().__init__(uris, None, isolation, client.system, client.open_table)
         self._client = client
 
-    def _hold_read(self, path: str, moment: TableMoment) -> None:
-        part = take_current_part()
-        if part is None or moment.mark is None:
-            raise InvariantBroken("the read is no part of its transaction")
-        desk = next(desk for desk in self._client.desks if desk.storage.uri == path)
-        manager = desk.manager(OPTIMISTIC)
-        manager.recover()
-        hold_read(manager, part, moment.mark)
+    def _manager_of(self, path: str) -> AbstractContextManager[TransactionManager]:
+        return nullcontext(next(desk for desk in self._client.desks if desk.storage.uri == path).manager(OPTIMISTIC))
 
 
 class _RowWrite(Write):

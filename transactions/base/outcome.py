@@ -128,6 +128,9 @@ class GivenUp(Generic[T]):
     why: T
 
 
+#: What an intent is once it has its slot.
+Added: TypeAlias = Event | Committed
+
 #: The decision of a check. The loop turns a `Conflict` into `Conflicted`, whose error says what was lost.
 Verdict: TypeAlias = Conflict | Conflicted | Displaced | Ended | Cancel | Retry | Blocked | Counted | GivenUp[Any]
 

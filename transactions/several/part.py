@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError
 from lakelatch.locks.contract import LockProvider
@@ -13,6 +13,9 @@ from lakelatch.storage.uris import without_secrets
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.snapshot import Mark
 from lakelatch.timeline.staged import StagedStorage
+from lakelatch.transactions.base.outcome import Added, Verdict
+
+W_co = TypeVar("W_co", covariant=True)
 
 
 class PartGivenUp(LakelatchError):
@@ -22,24 +25,24 @@ class PartGivenUp(LakelatchError):
 class PartsOfOne(Protocol):
     """All parts of one transaction, as a part calls them."""
 
-    def stage(self, part: Part) -> None: ...
-    def follow(self, part: Part) -> object: ...
-    def pass_on(self, part: Part, found: object) -> None: ...
-    def await_turn(self, part: Part, release: Callable[[], object]) -> None: ...
-    def prepared(self, part: Part, event: Event, after_slot: int) -> Event | None: ...
-    def put(self, part: Part, events: Sequence[Event]) -> None: ...
-    def decided(self, part: Part, event: Event) -> bool: ...
-    def note(self, part: Part, **flags: bool) -> None: ...
-    def give_way_to(self, part: Part, event: Event) -> None: ...
+    def stage(self, part: Part[object]) -> None: ...
+    def follow(self, part: Part[object]) -> Added | Verdict: ...
+    def pass_on(self, part: Part[object], found: Added | Verdict) -> None: ...
+    def await_turn(self, part: Part[object], release: Callable[[], object]) -> None: ...
+    def prepared(self, part: Part[object], event: Event, after_slot: int) -> Event | None: ...
+    def put(self, part: Part[object], events: Sequence[Event]) -> None: ...
+    def decided(self, part: Part[object], event: Event) -> bool: ...
+    def note(self, part: Part[object], **flags: bool) -> None: ...
+    def give_way_to(self, part: Part[object], event: Event) -> None: ...
 
 
-class Part:
+class Part(Generic[W_co]):
     """One write of a table, as its own thread sees it.
 
-    `mark` is the table as the transaction reads it: what has completed since may be in its way. `has_read`: the same
-    where any change of the table is, because the transaction has read it and is to be serializable. `sees` is the
-    table's storage with what the parts before it in the same table have staged; the first of those is its `leader`,
-    which puts one slot for all of them.
+    `mark` is the table as the transaction reads it, None if it has not done so yet: what has completed since may be in
+    its way. `has_read`: the same where any change of the table is, because the transaction has read it and is to be
+    serializable. `sees` is the table's storage at that moment, with what the parts before it in the same table have
+    staged; the first of those is its `leader`, which puts one slot for all of them.
     """
 
     def __init__(
@@ -47,18 +50,18 @@ class Part:
         parts: PartsOfOne,
         table: str,
         mark: Mark | None,
-        leader: Part | None = None,
+        leader: Part[W_co] | None = None,
         sees: StagedStorage | None = None,
     ) -> None:
         self._parts, self.table, self.mark, self.sees = parts, table, mark, sees
         self.leader = leader or self
-        self.followers: list[Part] = []
+        self.followers: list[Part[W_co]] = []
         self.has_read: Mark | None = None
-        self.write: object | None = None  # what waits in this part's thread, once it is staged
-        self.batch: object | None = None
+        self.write: W_co | None = None  # what stages files in this part's thread, and waits then; none if it only reads
+        self.batch: Hashable = None  # the one that the write is, if it is one
         self.is_staged = self.is_put = self.gives_way = False
         self.is_ready = False  # whether it follows its leader, and has nothing to do before that may decide
-        self.found: object | None = None  # what its leader has found for it
+        self.found: Added | Verdict | None = None  # what its leader has found for it
         self.has_failed = self.is_shown = self.has_ended = False
         self.event: Event | None = None  # while it is prepared
         self.events: tuple[Event, ...] = ()  # those of the last slot that it has put
@@ -75,20 +78,18 @@ class Part:
         """Whether no other part of its table comes after it."""
         return (self.leader.followers or [self.leader])[-1] is self
 
-    def stage(self, write: object) -> None:
+    def stage(self) -> None:
         """Says that its files are staged, and waits until they are to be committed. Errors: `PartGivenUp`."""
-        self.write = write
         self._parts.stage(self)
 
-    def follow(self, write: object) -> object:
+    def follow(self) -> Added | Verdict:
         """Says that it is staged and closed, and waits for what its leader finds for it.
 
         Errors: `PartGivenUp`; `CommitUnknown` if nobody can say.
         """
-        self.write = write
         return self._parts.follow(self)
 
-    def pass_on(self, found: object) -> None:
+    def pass_on(self, found: Added | Verdict) -> None:
         """Gives a part what its leader has found for it, and lets it go on."""
         self._parts.pass_on(self, found)
 
@@ -131,8 +132,7 @@ class Part:
         return PartGivenUp("an earlier change of the same table has failed")
 
 
-_current: ContextVar[Part | None] = ContextVar("lakelatch_part", default=None)
-_of_thread: ContextVar[Part | None] = ContextVar("lakelatch_part_of_thread", default=None)
+_of_thread: ContextVar[Part[object] | None] = ContextVar("lakelatch_part", default=None)
 
 
 def ensure_may_take_part(provider: LockProvider, table: str) -> None:
@@ -146,27 +146,13 @@ def ensure_may_take_part(provider: LockProvider, table: str) -> None:
         )
 
 
-def take_current_part() -> Part | None:
-    """The part that the next write of this thread is, if it is one; it is given once."""
-    part = _current.get()
-    _current.set(None)
-    return part
-
-
-def part_of_thread() -> Part | None:
-    """The part that this thread works for, if it does."""
-    return _of_thread.get()
-
-
 @contextmanager
-def next_write_is(part: Part) -> Iterator[None]:
-    """Makes the next write of this thread a part, for which it gives way to others until the block's end."""
-    _current.set(part)
+def gives_way(part: Part[object]) -> Iterator[None]:
+    """Lets this thread give way to others for a part, in the block."""
     _of_thread.set(part)
     try:
         yield
     finally:
-        _current.set(None)
         _of_thread.set(None)
 
 

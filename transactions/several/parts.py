@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 from operator import attrgetter
+from typing import Generic, TypeVar
 
 from lakelatch.errors import CommitUnknown, InvalidRequest, InvariantBroken, Unavailable
 from lakelatch.failpoints import failpoint
@@ -30,7 +31,10 @@ from lakelatch.timeline.log.decisions import ABORT, Decision, Decisions, Prepare
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.snapshot import Mark
 from lakelatch.timeline.staged import StagedStorage
+from lakelatch.transactions.base.outcome import Added, Verdict
 from lakelatch.transactions.several.part import Part, PartGivenUp
+
+W = TypeVar("W")
 
 _PREPARED_FOR_S = 60.0  # so long all other writers of the tables may be kept waiting
 _TRIES_FOR_S = 600.0
@@ -44,14 +48,14 @@ class _Outcome(Enum):
     UNKNOWN = "nobody can say"
 
 
-class Parts:
+class Parts(Generic[W]):
     """All parts of one transaction, and their decision. The home is the table whose URI is the first of all."""
 
     def __init__(self, operation_id: str, system: System) -> None:
         self.operation_id = operation_id
         self._system = system
         self._changed = system.new_condition()
-        self._parts: list[Part] = []
+        self._parts: list[Part[W]] = []
         self._try = 0  # 0 until they are to be committed
         self._decision = ""  # its name in this try
         self._home_slot = self._watermark = 0  # as its event says
@@ -59,25 +63,25 @@ class Parts:
         self._outcomes: dict[int, _Outcome] = {}
 
     @property
-    def home(self) -> Part:
+    def home(self) -> Part[W]:
         """The part of the table in which the decision lies."""
         return self._parts[0]
 
-    def add(self, table: str, mark: Mark | None, sees: StagedStorage | None = None) -> Part:
+    def add(self, table: str, mark: Mark | None, sees: StagedStorage | None = None) -> Part[W]:
         """A part of the table with this URI, for a write in a thread of its own, after those that it has already.
 
-        `sees` is the table's storage with what these have staged.
+        `sees` is the table's storage at the transaction's moment, with what these have staged.
         """
         with self._changed:
             leader = next((one for one in self._parts if one.table == table), None)
-            part = Part(self, table, mark, leader, sees)
+            part: Part[W] = Part(self, table, mark, leader, sees)
             if leader is not None:
                 leader.followers.append(part)
             self._parts.append(part)
             self._parts.sort(key=attrgetter("table"))
         return part
 
-    def remove(self, part: Part) -> None:
+    def remove(self, part: Part[W]) -> None:
         """Forgets a part that has ended without anything to commit."""
         with self._changed:
             self._parts.remove(part)
@@ -86,14 +90,14 @@ class Parts:
 
     # -- what the parts' threads call ---------------------------------------------------------------------------------
 
-    def stage(self, part: Part) -> None:
+    def stage(self, part: Part[object]) -> None:
         with self._changed:
             part.is_staged = True
             self._changed.notify_all()
             self._wait(lambda: self._try > 0 or self._is_over)
             self._ensure_goes_on()
 
-    def follow(self, part: Part) -> object:
+    def follow(self, part: Part[object]) -> Added | Verdict:
         with self._changed:
             part.is_staged = part.is_ready = True
             self._changed.notify_all()
@@ -103,12 +107,12 @@ class Parts:
             raise part.as_its_leader()
         return found
 
-    def pass_on(self, part: Part, found: object) -> None:
+    def pass_on(self, part: Part[object], found: Added | Verdict) -> None:
         with self._changed:
             part.found, part.is_ready = found, False
             self._changed.notify_all()
 
-    def await_turn(self, part: Part, release: Callable[[], object]) -> None:
+    def await_turn(self, part: Part[object], release: Callable[[], object]) -> None:
         with self._changed:
             if self._follow_ready(part):
                 part.gives_way = False  # whom it has waited for is decided
@@ -121,7 +125,7 @@ class Parts:
             self._ensure_goes_on()
             part.tried = self._try
 
-    def prepared(self, part: Part, event: Event, after_slot: int) -> Event | None:
+    def prepared(self, part: Part[object], event: Event, after_slot: int) -> Event | None:
         with self._changed:
             if part.leader.tried != self._try or self._try in self._outcomes:
                 return None
@@ -133,12 +137,12 @@ class Parts:
                 self._decision = decision_name(after_slot + 1, self.operation_id)
             return replace(event, decision=self._decision, home=self.home.table)
 
-    def put(self, part: Part, events: Sequence[Event]) -> None:
+    def put(self, part: Part[object], events: Sequence[Event]) -> None:
         with self._changed:
             part.is_put, part.events = part.tried == self._try, tuple(events)
             self._changed.notify_all()
 
-    def decided(self, part: Part, event: Event) -> bool:
+    def decided(self, part: Part[object], event: Event) -> bool:
         with self._changed:
             if part is self.home:
                 self._home_slot, self._watermark = event.number, event.watermark
@@ -153,7 +157,7 @@ class Parts:
             raise self._in_doubt(event)
         return outcome is _Outcome.COMMIT
 
-    def give_way_to(self, part: Part, event: Event) -> None:
+    def give_way_to(self, part: Part[object], event: Event) -> None:
         with self._changed:
             if event.decision == self._decision:
                 raise InvalidRequest(
@@ -165,25 +169,25 @@ class Parts:
                 part.leader.gives_way = True
                 self._changed.notify_all()
 
-    def note(self, part: Part, **flags: bool) -> None:
+    def note(self, part: Part[object], **flags: bool) -> None:
         with self._changed:
             vars(part).update(flags)
             self._changed.notify_all()
 
-    def ended(self, part: Part, error: BaseException | None = None) -> None:
+    def ended(self, part: Part[object], error: BaseException | None = None) -> None:
         """Called at the end of a part's thread, with the error that has ended it."""
         with self._changed:
             part.has_ended, part.error = True, error
             self._changed.notify_all()
 
-    def _may_put(self, part: Part) -> bool:
+    def _may_put(self, part: Part[object]) -> bool:
         if not self._try or self._try in self._outcomes or self._begins_again or not self._follow_ready(part):
             return False
         if part is self.home:
             return part.tried == self._try or not any(other.gives_way for other in self._parts)
         return self.home.is_put
 
-    def _follow_ready(self, part: Part) -> bool:
+    def _follow_ready(self, part: Part[object]) -> bool:
         """Whether all that follow a part wait for it."""
         return all(one.is_ready for one in part.followers)
 
@@ -197,7 +201,7 @@ class Parts:
 
     # -- what its owner calls -----------------------------------------------------------------------------------------
 
-    def await_staged(self, part: Part) -> None:
+    def await_staged(self, part: Part[object]) -> None:
         """Returns once the part is staged or has ended."""
         with self._changed:
             self._wait(lambda: part.is_staged or part.has_ended)

@@ -12,10 +12,12 @@ from several_tables import FIRST, OPTIMISTIC, Tables, rows, values
 import lakelatch
 from lakelatch.engine.several.cut import TableMoment, take_cut
 from lakelatch.errors import InvalidRequest
+from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.log.events import LOG_FOLDER, slot_path
+from lakelatch.timeline.staged import as_of
 
 _WRITES_MOST = 8  # then nobody writes any more, and every cut comes to its end
 
@@ -46,7 +48,7 @@ def cut_of(tables: Tables, told: Callable[[int, str], None]) -> tuple[TableMomen
     return take_cut(storages, None, REAL_SYSTEM, lambda uri: LocalStorage(uri.removeprefix("file://")))
 
 
-def as_of(tables: Tables, moments: Sequence[TableMoment]) -> list[dict[int, int]]:
+def as_seen(tables: Tables, moments: Sequence[TableMoment]) -> list[dict[int, int]]:
     return [values(lakelatch.open(one.path).to_arrow(one.time)) for one in moments]
 
 
@@ -62,7 +64,7 @@ def test_commits_that_come_while_a_cut_reads_do_not_make_it_begin_anew(tmp_path:
                 tables.write(each, {1: 100 + len(wrote)}, at=len(wrote) + 1)
 
     moments = cut_of(tables, told)
-    assert as_of(tables, moments) == [FIRST, FIRST]
+    assert as_seen(tables, moments) == [FIRST, FIRST]
     assert 0 < len(wrote) < _WRITES_MOST, "it has begun anew until nobody wrote any more"
     shown = [one.mark.snapshot().latest_completion for one in moments if one.mark is not None]
     assert shown == [one.time for one in moments], "a transaction would take for seen what it has not seen"
@@ -78,7 +80,7 @@ def test_a_commit_between_the_listings_makes_it_begin_anew(tmp_path: Path) -> No
             if len(listed) == 2:  # both have been listed once
                 tables.write(0, {1: 100})
 
-    assert as_of(tables, cut_of(tables, told)) == [{1: 100, 2: 20}, FIRST]
+    assert as_seen(tables, cut_of(tables, told)) == [{1: 100, 2: 20}, FIRST]
     assert listed[:2] == [0, 1] and len(listed) > 4
 
 
@@ -95,8 +97,36 @@ def test_a_decision_is_taken_for_one_of_the_moment_only_if_no_log_has_gone_on_si
         if path.startswith(f"{LOG_FOLDER}/") and number == 2 and listed.count(2) == 2:
             tables.write(2, {1: 12}, at=3)  # perhaps before the decision
 
-    assert as_of(tables, cut_of(tables, told)) == [{1: 11, 2: 20}, {1: 11, 2: 20}, {1: 12, 2: 20}]
+    assert as_seen(tables, cut_of(tables, told)) == [{1: 11, 2: 20}, {1: 11, 2: 20}, {1: 12, 2: 20}]
     assert listed.count(2) > 3
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_part_whose_file_was_there_beside_the_first_listing_was_decided_before_the_moment(
+    tmp_path: Path, was_there: bool
+) -> None:
+    """So tables that are far away are listed twice, and else three times."""
+    tables = Tables(tmp_path)
+    with lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+        for path in tables.paths:
+            tx.upsert(path, rows({1: 11}, 2))
+    file = Path(tables.paths[0], tables.log(0).tail().events[0].path)
+    hidden = file.with_name("hidden")
+    asked: list[tuple[int, str]] = []
+
+    def told(number: int, path: str) -> None:
+        asked.append((number, path))
+        if (number, path) == (0, TIMELINE_FOLDER) and hidden.exists():
+            hidden.rename(file)
+
+    if not was_there:
+        file.rename(hidden)
+    storages: dict[str, Storage] = {
+        path: as_of(WatchedStorage.at(path, partial(told, number)), None) for number, path in enumerate(tables.paths)
+    }
+    moments = take_cut(storages, None, REAL_SYSTEM, lambda uri: LocalStorage(uri.removeprefix("file://")))
+    assert as_seen(tables, moments) == [{1: 11, 2: 20}, {1: 11, 2: 20}]
+    assert [asked.count((number, LOG_FOLDER)) for number in range(2)] == ([2, 2] if was_there else [3, 3])
 
 
 def test_a_plain_tail_needs_two_listings_and_one_read(tmp_path: Path) -> None:
