@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read, selecte
 from lakelatch.engine.read.tasks import packed_for
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.spark.changed import read_beside_logs
+from lakelatch.spark.moments import with_moment
 from lakelatch.spark.native import read_natively
 from lakelatch.spark.spark_types import cores_of, for_each, to_spark
 from lakelatch.storage.uris import open_storage
@@ -47,7 +49,7 @@ def read(
     incremental bounds speak of *completion* times. One that is still to come is refused (`InvalidRequest`), since what
     completes until then would change the answer.
     """
-    return read_staged(spark, path, options, where)
+    return _read(spark, path, options, where, None, _with_moment)
 
 
 def read_staged(
@@ -58,19 +60,39 @@ def read_staged(
     staged: StagedStorage | None = None,
 ) -> DataFrame:
     """As `read`, in a transaction that has `staged` changes of the table."""
+    return _read(spark, path, options, where, staged, lambda frame, plan, asked: frame)
+
+
+def _read(
+    spark: SparkSession,
+    path: str,
+    options: Options | None,
+    where: str | Column | None,
+    staged: StagedStorage | None,
+    told: Callable[[DataFrame, ReadPlan, ReadOptions], DataFrame],
+) -> DataFrame:
+    """The frame as it is `told` of which moment it is."""
     call = Call(options)
     asked = call.read()
     if asked.images:
         changes = read_images(spark, path, asked)
         return changes if where is None else changes.where(where)
     if where is None:
-        return _frame(spark, plan_read(path, call, staged=staged))
+        plan = plan_read(path, call, staged=staged)
+        return told(_frame(spark, plan), plan, asked)
     if isinstance(where, str):
         plan = plan_read(path, call, where=where, staged=staged)
     else:
         plan = plan_read(path, all_columns(call), staged=staged)
-    frame = _named(plan, _frame(spark, plan)).where(where)
+    frame = _named(plan, told(_frame(spark, plan), plan, asked)).where(where)
     return frame.select(*selected(plan.table.full_schema, asked).names)
+
+
+def _with_moment(frame: DataFrame, plan: ReadPlan, asked: ReadOptions) -> DataFrame:
+    """A frame that says of which moment it is; one of a window of commits says so by itself."""
+    if plan.instants is not None or plan.timeline is None:
+        return frame
+    return with_moment(frame, plan.table.storage, plan.timeline, asked.as_of)
 
 
 def _frame(spark: SparkSession, plan: ReadPlan) -> DataFrame:

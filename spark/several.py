@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,9 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.spark.columns import Expression
 from lakelatch.spark.frames_out import read, read_staged
 from lakelatch.spark.merge import Merge
+from lakelatch.spark.moments import last_write, moments_of, place_id
 from lakelatch.spark.table import Table
+from lakelatch.storage.uris import without_secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,6 +84,20 @@ class transaction(TablesTransaction):
         """The rows of one of the tables at the transaction's moment, and as the transaction has changed them since."""
         return self.table(table, spark).to_df(columns=columns, where=where)
 
+    def ensure_of_its_moment(self, frame: DataFrame) -> None:
+        """Errors: `InvalidRequest` for rows of its tables that were read outside of it, at another moment."""
+        paths = {place_id(storage): path for path, storage in self._storages.items()}
+        for place, time in moments_of(frame):
+            if place in paths:
+                own = last_write(self.mark_of(paths[place]).snapshot())
+                if time != own:
+                    raise InvalidRequest(
+                        f"the frame has rows of {without_secrets(paths[place])} as of {time or 'its beginning'}, and "
+                        f"the transaction sees it as of {own or 'its beginning'}: read it inside the block (tx.read), "
+                        "so that what others have committed in between is not overwritten unseen",
+                        option="data",
+                    )
+
     def upsert(self, table: object, data: Any, options: Options | None = None) -> None:
         """Writes rows; those whose keys are there take their place."""
         if _is_frame(data):
@@ -138,7 +154,7 @@ class _TableInside(Table):
         self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None, where: Expression | None = None
     ) -> DataFrame:
         if more:
-            return super()._read(more, columns, meta_columns, where)
+            return read_staged(self.spark, self.path, self._reading(more, columns, meta_columns), where)
         now = moment(self._whole.moment_of(self.path))
         options = self._reading(now, columns, meta_columns)
         return read_staged(self.spark, self.path, options, where, self._whole.staged_in(self.path))
@@ -147,8 +163,23 @@ class _TableInside(Table):
         staged = self._whole.staged_in(self.path)
         return super()._open() if staged is None else open_table(staged)
 
-    def _write(self, *arguments: Any) -> Any:
-        self._whole.run(self.path, partial(super()._write, *arguments))
+    def _write(
+        self, frame: DataFrame | Callable[[], DataFrame], operation: str, options: Options | None, called: str = ""
+    ) -> Any:
+        rows = self._checked(frame)
+        self._whole.run(self.path, partial(super()._write, rows, operation, options, called))
+
+    def _checked(self, frame: DataFrame | Callable[[], DataFrame]) -> DataFrame | Callable[[], DataFrame]:
+        if not callable(frame):
+            self._whole.ensure_of_its_moment(frame)
+            return frame
+
+        def found() -> DataFrame:
+            made = frame()
+            self._whole.ensure_of_its_moment(made)
+            return made
+
+        return found
 
 
 def _is_frame(data: object) -> bool:

@@ -76,7 +76,7 @@ def open_places(
         path = place_of(table)
         own = merged(getattr(table, "_options", None), options)
         storage = (open_table or opening(own))(path)
-        twice = next((other for other, known in found.items() if _identity(known) == _identity(storage)), None)
+        twice = next((other for other, known in found.items() if identity_of(known) == identity_of(storage)), None)
         if twice is not None:
             raise InvalidRequest(
                 f"the table {without_secrets(path)} is named twice (as {without_secrets(twice)}): name each once",
@@ -96,7 +96,7 @@ def opening(options: Options | None) -> Callable[[str], Storage]:
     return partial(open_storage, options=Call(options).services().manager.storage)
 
 
-def _identity(storage: Storage) -> str:
+def identity_of(storage: Storage) -> str:
     """The place of a table, whichever of its names it is called by."""
     return (
         os.path.realpath(storage.root) if isinstance(storage, LocalStorage) else storage.uri.replace("s3a://", "s3://")

@@ -156,6 +156,16 @@ class TablesTransaction:
 
     def moment_of(self, path: str) -> str:
         """The completion time as of which this transaction reads a table. Errors: those of a cut."""
+        return self._moment_of(path).time
+
+    def mark_of(self, path: str) -> Mark:
+        """The same as the timeline that it sees, without what it has written. Errors: those of a cut."""
+        mark = self._moment_of(path).mark
+        if mark is None:
+            raise InvariantBroken(f"the moment of {without_secrets(path)} does not say what was there")
+        return mark
+
+    def _moment_of(self, path: str) -> TableMoment:
         self._ensure_open()
         if self._moments is None:
             self._await_all()  # so that no write begins later than what is read
@@ -163,7 +173,7 @@ class TablesTransaction:
                 one.path: one for one in take_cut(self._storages, self._options, self._system, self._open_table)
             }
         self._read.add(path)
-        return self._moments[path].time
+        return self._moments[path]
 
     def staged_in(self, path: str) -> StagedStorage | None:
         """A table's storage with what this transaction has written in it so far; None if that is nothing."""
@@ -351,15 +361,15 @@ class TablesTransaction:
             if path in self._written:
                 self._written[path][0].has_read = moments[path].mark
             else:
-                self.run(path, partial(self._hold_read, path, moments[path]))
+                self.run(path, partial(self._hold_read, path))
 
-    def _hold_read(self, path: str, moment: TableMoment) -> None:
+    def _hold_read(self, path: str) -> None:
         part = part_of_thread()
-        if part is None or moment.mark is None:
+        if part is None:
             raise InvariantBroken(f"the read of {without_secrets(path)} is no part of its transaction")
         with self._manager_of(path) as manager:
             manager.recover()
-            hold_read(manager, part, moment.mark)
+            hold_read(manager, part, self.mark_of(path))
 
     def _manager_of(self, path: str) -> AbstractContextManager[TransactionManager]:
         """The manager of a table that was only read."""

@@ -114,3 +114,24 @@ def test_reads_and_changes_see_what_was_written_before(spark: Any, shop: tuple[T
         tx.upsert(orders, spark.range(5, 7).selectExpr("int(id) as id", "1 as total"))
         assert rows(orders) == [(1, 30)] and len(rows(lines)) == 2
     assert rows(orders) == [(2, 8), (5, 1), (6, 1)] and rows(lines) == [(1, 1, 10), (3, 2, 7)]
+
+
+def test_a_frame_that_was_read_outside_at_another_moment_is_refused(spark: Any, shop: tuple[Table, Table]) -> None:
+    """Whatever was made of it since; what is the same moment, or was read inside, is not."""
+    orders, lines = shop
+    early, same = orders.to_df(), lines.to_df()
+    orders.update("id = 1", {"total": "31"})
+    late = orders.to_df()
+    joined = early.alias("early").join(same, early.id == same.order_id).groupBy("early.id").count().toDF("id", "total")
+    with lakelatch.transaction([orders, lines]) as tx:
+        for wrong in (early, early.selectExpr("id", "total + 1 as total"), joined, early.cache()):
+            with pytest.raises(InvalidRequest, match=r"orders as of \d+.*as of \d+: read it inside the block"):
+                tx.upsert(orders, wrong)
+        with pytest.raises(InvalidRequest, match="read it inside the block"):
+            tx.merge(orders, joined).when_matched_update_all().execute()
+        tx.upsert(orders, late.selectExpr("id", "total + 1 as total"))
+        tx.upsert(lines, same.selectExpr("id", "order_id", "amount + 1 as amount"))
+        tx.upsert(orders, tx.read(spark, orders).selectExpr("id", "total + 1 as total"))
+        tx.merge(orders, same.selectExpr("id + 1 as id", "amount as total")).when_not_matched_insert_all().execute()
+    assert rows(orders) == [(1, 33), (2, 10), (3, 20)] and rows(lines) == [(1, 1, 11), (2, 1, 21)]
+    assert "lakelatch rows of" not in early._jdf.queryExecution().optimizedPlan().toString()

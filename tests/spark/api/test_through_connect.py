@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]  # its Java process, session 
 SCRIPT = """
 import json, sys
 from pyspark.sql import SparkSession, functions
+import lakelatch
 from lakelatch import Table
 from lakelatch.errors import InvalidRequest
 
@@ -43,6 +44,15 @@ for change in (
         change()
     except InvalidRequest as error:
         refused.append(error.message)
+early = table.to_df()
+table.update("id = 6", {"v": "upper(v)"})
+late = table.to_df()
+with lakelatch.transaction([table]) as tx:
+    try:
+        tx.upsert(table, early.selectExpr("id", "ts + 1 as ts", "v"))
+    except InvalidRequest as error:
+        refused.append(error.message)
+    tx.upsert(table, late.where("id = 6").selectExpr("id", "ts + 1 as ts", "v"))
 rows = sorted(list(row) for row in table.to_df().collect())
 found = table.to_df(where="id = 1")
 assert found.select(found["v"], "ts").collect() == [("A", 1)], "a name that shows in plans only"
@@ -66,6 +76,7 @@ def test_a_table_is_changed_through_connect(tmp_path: Path) -> None:
     assert done.returncode == 0 and lines, done.stderr
     said = json.loads(lines[0].removeprefix("said "))
     assert said["session"] == "pyspark.sql.connect.session"
-    assert said["rows"] == [[1, 1, "A"], [3, 2, "C"], [4, 2, "d"], [6, 1, "f"]]
-    unknown, there, twice = said["refused"]
+    assert said["rows"] == [[1, 1, "A"], [3, 2, "C"], [4, 2, "d"], [6, 2, "F"]]
+    unknown, there, twice, early = said["refused"]
+    assert "read it inside the block" in early
     assert "nothing" in unknown and " already: leave it out" in there and "more than one row of the source" in twice

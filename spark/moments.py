@@ -1,0 +1,53 @@
+"""What a frame says of the moment at which it was read: a condition that always holds, and that Spark drops.
+
+A frame does not know itself of which moment its rows are, and neither do the files that it reads, since log files of
+others may be above them. The condition stays in its analysed plan, through joins, views and caches, until the rows go
+through Python or are stored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from lakelatch.engine.several.cut import identity_of
+from lakelatch.storage.contract import Storage
+from lakelatch.timeline.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_MOMENT = "lakelatch rows of {place} at {time}"
+_FOUND = re.compile(_MOMENT.format(place="([0-9a-f]{32})", time="([0-9]*)"))
+
+
+def with_moment(frame: DataFrame, storage: Storage, timeline: Snapshot, as_of: str | None) -> DataFrame:
+    """The frame, which says that it has the rows of a table as this timeline shows them at a moment, or now."""
+    from pyspark.sql import functions
+
+    text = _MOMENT.format(place=place_id(storage), time=last_write(timeline, as_of))
+    return frame.where(functions.lit(text).isNotNull())
+
+
+def moments_of(frame: Any) -> Iterator[tuple[str, str]]:
+    """Of which tables a frame has rows, by `place_id`, and up to which write; none if that cannot be told."""
+    explained = getattr(frame, "_explain_string", None)  # Spark Connect
+    java = getattr(frame, "_jdf", None)
+    if explained is not None:
+        text = str(explained(mode="extended"))
+    else:
+        text = "" if java is None else str(java.queryExecution().analyzed().toString())
+    yield from dict.fromkeys((place, time) for place, time in _FOUND.findall(text))
+
+
+def place_id(storage: Storage) -> str:
+    """Names a table in the plans of frames, whichever of its names it was opened by, and without its secrets."""
+    return blake2b(identity_of(storage).encode(), digest_size=16).hexdigest()
+
+
+def last_write(timeline: Snapshot, as_of: str | None = None) -> str:
+    """The completion time of the last write that a timeline shows at a moment, "" for none."""
+    times = (one.completion or "" for one in timeline.writes)
+    return max((time for time in times if as_of is None or time <= as_of), default="")
