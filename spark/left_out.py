@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _FILES_MAX = 32  # of a scan: a row is compared with the sizes one after the other
 _WORDS = "_lakelatch_words"
+_UNKNOWN = "a base file does not have the size that it had when its rows were looked at"
 
 
 def in_scans(paths: Sequence[str], left_out: Mapping[str, Superseded]) -> list[list[str]]:
@@ -38,16 +39,18 @@ def in_scans(paths: Sequence[str], left_out: Mapping[str, Superseded]) -> list[l
 
 
 def is_left(spark: SparkSession, files: Sequence[Superseded]) -> Column:
-    """Whether a row of one of these files, which are of different sizes, is not left out."""
+    """Whether a row of one of these files, which are of different sizes, is not left out.
+
+    As text, which is one call of the JVM.
+    """
     from pyspark.sql import functions
 
-    row, size = functions.col("_metadata.row_index"), functions.col("_metadata.file_size")
-    unknown = functions.raise_error(functions.lit("a base file has not the size that it had when it was written"))
     starts = np.cumsum([0, *(len(one.words) for one in files)]).tolist()
-    found = functions.when(size == files[0].file_bytes, 0)
-    for one, start in zip(files[1:], starts[1:], strict=False):
-        found = found.when(size == one.file_bytes, start)
+    cases = " ".join(
+        f"WHEN {one.file_bytes}L THEN {start}" for one, start in zip(files, starts[: len(files)], strict=True)
+    )
+    start = f"CASE _metadata.file_size {cases} ELSE CAST(raise_error('{_UNKNOWN}') AS INT) END"
     words = pa.array([np.concatenate([one.words for one in files])], pa.list_(pa.int64()))
     held = spark.createDataFrame(pa.table({_WORDS: words})).scalar()
-    word = functions.get(held, found.otherwise(unknown.cast("int")) + functions.shiftright(row, 6).cast("int"))
-    return functions.getbit(word, row.bitwiseAND(WORD_BITS - 1).cast("int")) == 0
+    word = functions.get(held, functions.expr(f"{start} + CAST(_metadata.row_index DIV {WORD_BITS} AS INT)"))
+    return functions.getbit(word, functions.expr(f"CAST(_metadata.row_index % {WORD_BITS} AS INT)")) == 0

@@ -92,14 +92,19 @@ def _native(
 ) -> DataFrame:
     from pyspark.sql import functions
 
-    names = list(dict.fromkeys([*schema.names, COMMIT_TIME_COLUMN]))
+    more = [] if instants is None else [COMMIT_TIME_COLUMN]
+    names = list(dict.fromkeys([*schema.names, *more]))
     full = table.full_schema
     wanted = to_spark(pa.schema([full.field(name) for name in names]))
     frames = []
     for (hides_floats, by_folder), slices in parts.items():
-        columns = [functions.col(name) for name in schema.names]
+        columns: list[Column | str] = [*schema.names]
         if hides_floats:
             columns = [_not_pushed(functions.col(name), wanted[name].dataType).alias(name) for name in schema.names]
+        if with_places:
+            columns = [*_place_columns(), *columns]
+        # Spark puts the columns of folders last. A call of the JVM for each column is some of what a small query takes.
+        is_as_wanted = not by_folder and not hides_floats and not with_places and not more
         for paths in in_scans([found.base_path or "" for found in slices], left_out):
             reader = spark.read.schema(wanted)
             if by_folder:
@@ -109,7 +114,7 @@ def _native(
                 frame = frame.where(functions.col(COMMIT_TIME_COLUMN).isin(list(instants)))
             if left_out:
                 frame = frame.where(is_left(spark, [left_out[path] for path in paths]))
-            frames.append(frame.select(*(_place_columns() if with_places else ()), *columns))
+            frames.append(frame if is_as_wanted else frame.select(*columns))
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
@@ -145,8 +150,8 @@ def path_number_in_spark(path: Column, slices: Sequence[FileSlice]) -> Column:
 
 def read_overlays(spark: SparkSession, table: OpenedTable, schema: pa.Schema, paths: Sequence[str]) -> DataFrame:
     """The rows of overlays at these paths in the table."""
-    frame = spark.read.schema(to_spark(table.full_schema))
-    return frame.parquet(*(_literal(table.storage.full_path(path)) for path in paths)).select(*schema.names)
+    frame = spark.read.schema(to_spark(schema))
+    return frame.parquet(*(_literal(table.storage.full_path(path)) for path in paths))
 
 
 def _literal(path: str) -> str:

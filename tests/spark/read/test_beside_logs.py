@@ -21,11 +21,13 @@ URLS = {"hoodie__datasource__write__partitionpath__urlencode": "true"}
 Make = Callable[..., Any]
 
 
-@pytest.fixture(autouse=True, params=["small", "few"])
+@pytest.fixture(autouse=True, params=["small", "overlaid", "few"])
 def logs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Whether the process that plans reads the logs, or tasks do; these tables are small."""
-    if request.param == "few":
+    """Whether the process that plans reads the logs, or tasks do, once or with each query; these tables are small."""
+    if request.param != "small":
         monkeypatch.setattr(by_reader, "SMALL_LOGS_MAX_BYTES", -1)
+    if request.param == "few":
+        monkeypatch.setattr(by_reader, "OVERLAID_MAX_BYTES", -1)
         monkeypatch.setattr(by_reader, "BASE_MIN_BYTES", 0)
         monkeypatch.setattr(by_reader, "_BASE_TO_LOGS", 0)
     return str(request.param)
@@ -103,18 +105,20 @@ def test_commit_time_decides_where_there_is_no_ordering(make_table: Make) -> Non
     assert rows_of(table, {"columns": "id,v"}) == [(k, "new" if k == 2 else "old") for k in range(6)]
 
 
-def test_files_that_cannot_be_told_apart_are_merged(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_told_apart_by_their_places_are_merged(
+    table: Any, logs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(places, "zlib", SimpleNamespace(crc32=lambda _: 7))
-    assert not is_joined(lakelatch.read(table.spark, table.path))
+    assert is_joined(lakelatch.read(table.spark, table.path)) == (logs != "few")
 
 
-def test_folders_whose_names_spark_writes_in_another_way_are_merged(make_table: Make) -> None:
+def test_folders_whose_names_spark_writes_in_another_way_have_no_places(make_table: Make, logs: str) -> None:
     table = make_table("id long, ts long, v string, p string", partition="p", **URLS)
     table.write([(key, 1, "v", p) for key in range(4) for p in ("a b", "c%d", "e#f")])
     table.compact()
     table.write([(2, 2, "w", p) for p in ("a b", "c%d", "e#f")])
     frame = lakelatch.read(table.spark, table.path)
-    assert not is_joined(frame)
+    assert is_joined(frame) == (logs != "few")
     assert frame.where("v = 'w'").count() == 3 and frame.count() == 12
 
 
@@ -143,6 +147,7 @@ def test_lookups_incremental_reads_and_few_bytes_are_merged(table: Any, monkeypa
     window = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": "0"}
     assert not is_joined(lakelatch.read(table.spark, table.path, window))
     monkeypatch.setattr(by_reader, "SMALL_LOGS_MAX_BYTES", -1)
+    monkeypatch.setattr(by_reader, "OVERLAID_MAX_BYTES", -1)
     monkeypatch.setattr(by_reader, "BASE_MIN_BYTES", 1 << 20)
     assert not is_joined(lakelatch.read(table.spark, table.path))
     monkeypatch.setattr(by_reader, "BASE_MIN_BYTES", 0)
