@@ -37,7 +37,7 @@ MERGE_ON_READ, COPY_ON_WRITE = "MERGE_ON_READ", "COPY_ON_WRITE"
 TABLE_TYPES = (MERGE_ON_READ, COPY_ON_WRITE)
 TABLE_VERSIONS = (8, 9)
 LATEST_VERSION = 9
-NATIVE_LOGS_VERSION = 10  # Hudi 1.3's, whose logs are parquet files: read, and not written
+READABLE_VERSIONS = (*TABLE_VERSIONS, 10)  # Hudi 1.3's has logs that are parquet files
 # How a complex key generator writes the key of one field: `id:7` (Hudi from 1.1 on), or `7` (0.14.1 to 1.0.2).
 FIELD_PREFIXED = "FIELD_PREFIXED"
 VALUE_ONLY = "VALUE_ONLY"
@@ -287,13 +287,11 @@ def load_table_config(storage: Storage) -> TableConfig:
     values = _read_properties(storage)
     own = values.get(_OWN_CHECKSUM)
     version = _integer(values, "hoodie.table.version", 0)
-    known = (*TABLE_VERSIONS, NATIVE_LOGS_VERSION)
-    if version not in known:
-        newer = version > max(known)
+    if version not in READABLE_VERSIONS:
+        way_out = f"upgrade {'lakelatch' if version > max(READABLE_VERSIONS) else 'the table with Hudi'}"
         raise InvalidRequest(
             f"{PROPERTIES_PATH} of {storage.uri} has hoodie.table.version={version}, and this version of lakelatch "
-            f"knows {', '.join(map(str, known))}: "
-            + ("upgrade lakelatch" if newer else "upgrade the table with Hudi's upgrade command")
+            f"knows {', '.join(map(str, READABLE_VERSIONS))}: {way_out}"
         )
     if values.get("hoodie.timeline.layout.version") != "2":
         raise CorruptTable(f"{PROPERTIES_PATH} has no hoodie.timeline.layout.version=2, as its table version demands")

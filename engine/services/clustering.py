@@ -63,7 +63,8 @@ from lakelatch.transactions.conflicts.report import record_loss
 _log = logging.getLogger("lakelatch.engine")
 _SORTED_BY = "lakelatch.clustered.by"  # in a clustering's commit: how the rows of its files are sorted
 _SETS = "lakelatch.clustered.together"  # how many operations become one file group each, one set after the other
-_PLAN_KEY, _PLAN_OF_BUCKETS = "lakelatch.clustering", "buckets"  # in plans of ours
+_PLAN_KEY = "lakelatch.clustering"  # in plans of ours: of what
+_PLAN_OF_BUCKETS, _PLAN_OF_FILES = "buckets", "files"
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,8 @@ class Clustering(RewritingService):
         policy = self.cancellation.policy_of(
             CLUSTERING, planned_against=snapshot.latest_completion or snapshot.latest_time
         )
-        extra = {_PLAN_KEY: _PLAN_OF_BUCKETS, KEEP_DELETES: "true", **policy.to_extra(), **(more or {})}
+        kind = _PLAN_OF_FILES if view.config.appends_only else _PLAN_OF_BUCKETS
+        extra = {_PLAN_KEY: kind, KEEP_DELETES: "true", **policy.to_extra(), **(more or {})}
         return ClusteringPlan(found, self.options.params(), extra, view.storage.uri).to_avro()
 
     def may_execute(self, context: ServiceContext, instant: str) -> bool:
@@ -321,7 +323,7 @@ def _writes_since_clustering(table: OpenedTable, snapshot: Snapshot) -> int:
 
 
 def _is_ours(plan: ClusteringPlan) -> bool:
-    return plan.extra.get(_PLAN_KEY) == _PLAN_OF_BUCKETS
+    return plan.extra.get(_PLAN_KEY) in (_PLAN_OF_BUCKETS, _PLAN_OF_FILES)
 
 
 def _columns_of(params: Mapping[str, str]) -> tuple[str, ...]:

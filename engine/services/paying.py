@@ -123,7 +123,7 @@ class PayingJoin(Clustering):
     def schedule(self, context: ServiceContext) -> str | None:
         """See `PlannedService`. The table's lock is taken only if there is something to join."""
         view = TableView.load(context.table.storage, context.table.config)
-        found = sorted({sets[0][0].partition for sets in self._sets(view, frozenset(), _with_new_files(view))})
+        found = sorted({files[0][0].partition for files in self._sets(view, frozenset(), _with_new_files(view))})
         return context.manager.schedule(partial(self._plan, context, found), self.action) if found else None
 
     def _plan(self, context: ServiceContext, partitions: list[str], snapshot: Snapshot) -> bytes | None:

@@ -36,7 +36,6 @@ from lakelatch.timeline.table_config import (
     EVENT_TIME,
     FIELD_PREFIXED,
     KEY_ENCODING,
-    NATIVE_LOGS_VERSION,
     PROPERTIES_PATH,
     TABLE_VERSIONS,
     VALUE_ONLY,
@@ -88,7 +87,7 @@ class OpenedTable:
 
 def check_writable(config: TableConfig) -> None:
     """`InvalidRequest` for a table that is read-only here."""
-    if config.version == NATIVE_LOGS_VERSION:
+    if config.version not in TABLE_VERSIONS:
         raise InvalidRequest(
             f"the table {config.name!r} has hoodie.table.version={config.version}, whose log files are parquet files "
             f"of their own: lakelatch reads them, and writes versions {', '.join(map(str, TABLE_VERSIONS))}. Write to "

@@ -67,9 +67,10 @@ class Steps:
         # Takes every file group with a log, as Hudi's inline compaction does: the table as a whole is due.
         every_log = replace(options.compaction, least_logs=1)
         self.compaction = Compaction(every_log, options.cancellation, inline.trigger)
-        self.paying_compaction = PayingCompaction(
-            options.compaction, options.cancellation, inline.trigger, inline.paying
-        )
+        # Not more seldom than commits are archived, or no count of those on the timeline might ever be the right one.
+        span = options.archiving.max_commits - options.archiving.min_commits
+        paying = replace(inline.paying, commits=min(inline.paying.commits, span))
+        self.paying_compaction = PayingCompaction(options.compaction, options.cancellation, inline.trigger, paying)
         self.paying_join = PayingJoin(
             options.clustering, options.cancellation, inline.clustering_commits, inline.paying
         )

@@ -92,8 +92,8 @@ def test_updates_and_deletes_of_a_condition(table: ArrowTable) -> None:
     assert table.delete(pc.field("id") == 2).deletes_written == 1
     assert table.update(None, {"v": "NULL"}).rows_written == 1
     assert rows_of(table) == [(4, 1, None, "q")] and table.delete("true").deletes_written == 1
-    said = table.history().to_pylist()
-    assert [one["operation"] for one in said[:3]] == ["DELETE", "UPDATE", "DELETE"]
+    said = [one["operation"] for one in table.history().to_pylist() if one["operation"] != "COMPACT"]
+    assert said[:3] == ["DELETE", "UPDATE", "DELETE"]
 
 
 def test_overwrites_of_the_table_of_partitions_and_of_a_condition(table: ArrowTable) -> None:

@@ -159,3 +159,12 @@ def test_a_writer_that_is_under_way_does_not_lose_to_it(tmp_path: Path) -> None:
     assert run.outcome == DONE and logs_to_merge(table) == 1
     before[0].commit()
     assert [row[2:] for row in table.agreed()] == [(4, "v4"), (9, "v9"), (4, "v4"), (4, "v4"), (9, "v9")]
+
+
+def test_no_archiving_keeps_the_count_from_being_right(table: LiveTable) -> None:
+    few = {"hoodie.keep.min.commits": "6", "hoodie.keep.max.commits": "7"}
+    for number in range(7):
+        upserted(table, number, {"lakelatch.rewrite.automatic": "false"})
+    assert upserted(table, 7, few).services, (
+        "with eight on the timeline, of which seven or eight will be there for ever"
+    )
