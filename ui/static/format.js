@@ -1,9 +1,15 @@
 // Times, sizes and counts as people read them.
 
+let [lastHour, lastHourMs] = ["", 0]; // thousands of instants are of a few hours
+
 export function toMs(instant) {
-  const part = (from, to) => Number(instant.slice(from, to));
-  const millis = instant.length > 14 ? part(14, 17) : 999;
-  return Date.UTC(part(0, 4), part(4, 6) - 1, part(6, 8), part(8, 10), part(10, 12), part(12, 14), millis);
+  const hour = instant.slice(0, 10);
+  if (hour !== lastHour) {
+    const part = (from, to) => Number(instant.slice(from, to));
+    [lastHour, lastHourMs] = [hour, Date.UTC(part(0, 4), part(4, 6) - 1, part(6, 8), part(8, 10))];
+  }
+  const rest = Number(instant.length > 14 ? instant.slice(10, 17) : `${instant.slice(10, 14)}999`);
+  return lastHourMs + Math.floor(rest / 1e5) * 60_000 + (rest % 1e5);
 }
 
 export function timeText(ms) {
