@@ -28,10 +28,19 @@ from lakelatch.telemetry import INSTANT, WRITER, operation
 from lakelatch.timeline.log.events import Event
 from lakelatch.transactions.attempt import run
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
-from lakelatch.transactions.base.outcome import Committed, Conflicted, GivenUp, Outcome, Verdict, committed_or_raise
+from lakelatch.transactions.base.outcome import (
+    Committed,
+    Conflicted,
+    Ended,
+    GivenUp,
+    Outcome,
+    Verdict,
+    committed_or_raise,
+)
 from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.conflicts.report import shown_loss
 from lakelatch.transactions.intent import Added, Look, Place
+from lakelatch.transactions.markers.own_files import NotBegun
 from lakelatch.transactions.several.part import ensure_may_take_part, take_current_part
 from lakelatch.transactions.transaction import OPEN, Transaction
 from lakelatch.transactions.winner import wait_for_winner
@@ -129,6 +138,8 @@ class Write(Commit, ABC):
                     measured.note({INSTANT: transaction.instant})
                     files = self.stage(transaction, self._kept)
                 files.start(self, self.keeps(files, self._tried <= self._retries), self._part)
+            except NotBegun as error:
+                return Ended(error)
             except BaseException as error:
                 return self._lost_by(transaction, error)
             self._files = files
@@ -153,6 +164,10 @@ class Write(Commit, ABC):
             outcome = self._lost_by(self._transaction, found.why)
         elif isinstance(found, Conflicted) and self._files is None:
             outcome = found
+        elif isinstance(found, Ended) and isinstance(found.error, NotBegun) and self._transaction is not None:
+            self._files = None
+            self._transaction.end(found, (), keep=False)
+            return None
         else:
             outcome = super().follow(found)
         if isinstance(outcome, Conflicted):
