@@ -122,13 +122,14 @@ def write_rows(
     part = part_of_thread()
     if part is not None and not part.leads:
         return _write_after(part, rows, storage, write_options, service_options, system)
+    begins = part is None  # a part that finds its time used would have all others begin again
     # The manager first, so that wrong lock options make no table.
-    with open_manager(storage, write_options.manager, system, remembers=True) as manager:
+    with open_manager(storage, write_options.manager, system, remembers=True, begins=begins) as manager:
         # Before recovery, as a refused write leaves the table as it was, including pending instants of others.
         table = open_fitted(storage, write_options, rows, memory_check=manager.memory_check)
         if not takes_other_locks(manager, table, write_options.manager):
             return _write(rows, table, manager, write_options, service_options)
-    with open_manager(storage, write_options.manager, system, remembers=True) as manager:
+    with open_manager(storage, write_options.manager, system, remembers=True, begins=begins) as manager:
         table = open_fitted(storage, write_options, rows, memory_check=manager.memory_check)
         return _write(rows, table, manager, write_options, service_options)
 

@@ -7,14 +7,15 @@ lease while it reads the tail, checks, takes a time and creates the next slot, a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from lakelatch.errors import CorruptTable, InvariantBroken, TransactionEnded, Unavailable
 from lakelatch.failpoints import failpoint
-from lakelatch.heartbeat.beat import stopped_on_error
-from lakelatch.heartbeat.contract import heartbeat_path
+from lakelatch.heartbeat.beat import Heartbeat, stopped_on_error
+from lakelatch.heartbeat.contract import LEASE, heartbeat_path
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.conditional_puts import ensure_created
@@ -31,7 +32,9 @@ from lakelatch.timeline.log.lock_names import agree
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.snapshot import Mark, Snapshot
+from lakelatch.transactions.ahead import Ahead
 from lakelatch.transactions.attempt import run
+from lakelatch.transactions.base.after_claim import came_in_time, ensure_same_log
 from lakelatch.transactions.base.cancel_requests import is_cancelled
 from lakelatch.transactions.base.context import MemoryCheck, TableMemory, TransactionContext, TransactionState
 from lakelatch.transactions.base.elision import LockElision
@@ -105,6 +108,7 @@ class TransactionManager:
         self.memory.log.awaits = partial(await_decision, self.context)
         #: The first requests of `recover`, which a caller may send together with its own; None without a memory.
         self.memory_check = None if memory is None else MemoryCheck(memory, observer)
+        self._ahead: Ahead | None = None
         self._remembered = False  # the listing of the timeline is older than what the log has added to it
 
     @property
@@ -127,6 +131,23 @@ class TransactionManager:
         """The timeline as this manager has seen it last."""
         return self.context.snapshot
 
+    def begin_ahead(self) -> None:
+        """Has the first requests of the next `begin` made with those of `memory_check`; without one it does nothing.
+
+        The instant is claimed by them, before anything else is known: call `give_back` if perhaps nothing begins.
+        """
+        context, check, remembered = self.context, self.memory_check, self.memory.log.last
+        if check is None or remembered is None or not context.elision.allowed:
+            return
+        if context.settings.heartbeat_type != LEASE:  # of a service that is asked for it
+            check.beside = self._ahead = Ahead(context, check, remembered, self.memory.folders)
+
+    def give_back(self) -> None:
+        """Gives back what `begin_ahead` has claimed, unless it has begun. Raises nothing."""
+        if self._ahead is not None:
+            self._ahead.give_back()
+            self._ahead = None
+
     def begin(self, action: str = DELTA_COMMIT, for_tasks: bool = True, folders: Collection[str] = ()) -> Transaction:
         """Begins a write: takes and claims a requested time, puts it on the timeline, and starts the heartbeat.
 
@@ -147,53 +168,64 @@ class TransactionManager:
             raise InvariantBroken("what is remembered of a table was not checked: recover before anything begins")
         for_tasks = for_tasks or context.settings.early is not None or context.settings.marker_server is not None
         for_tasks = for_tasks or context.provider.taken_by_hudi
-        operation_id = context.system.new_id()
+        self.memory.folders = tuple(folders)
         tail = context.log.last
         if tail is None or not context.log.has_same_locks(tail):  # the table may have been moved to these since
             tail, _ = context.look()
+        known = context.snapshots.current
+        begun = self._claim(tail, folders, for_tasks)
+        tail, instant = begun.tail, begun.instant
+        with stopped_on_error(begun.heartbeat):  # the claim stays, for the next recovery
+            context.log.ensure_projected(tail)
+            mark = self._mark(tail)
+            listed = begun.listed if context.snapshots.current is known else {}
+            shown = self._showing(instant, action)
+            if for_tasks:
+                context.storage.together(partial(self._open, instant), *shown)
+            begun.heartbeat.start()
+        _log.debug("%s %s has begun, after slot %d", action, instant, tail.number)
+        began_ms = context.system.realtime_ms()
+        state = TransactionState(instant, action, begun.operation_id, mark, began_ms)
+        own_files = None if for_tasks else OwnFiles(context, state, shown, listed, begun.looks_later)
+        return Transaction(context, state, begun.heartbeat, begun_here=True, own_files=own_files)
+
+    def _claim(self, tail: Tail, folders: Collection[str], for_tasks: bool) -> _Begun:
+        """A claimed time, with a tail that was read after the claim; with this one, if own files look later."""
+        context, ahead = self.context, self._ahead
+        operation_id = context.system.new_id()
+        looks_later = ahead is not None and not for_tasks and ahead.is_current(tail)
         look = _LookAhead(context, () if for_tasks else folders)
         for _ in range(_BEGINS_MAX):
             context.log.ensure_same_locks(tail)
-            instant, heartbeat = context.clock.claim(
-                max(tail.time, context.snapshot.latest_time),
+            floor = max(tail.time, context.snapshot.latest_time)
+            claimed = None if ahead is None else ahead.take(floor)
+            instant, heartbeat = claimed or context.clock.claim(
+                floor,
                 beat_of(context, operation_id, tail.number),
                 None,
                 partial(make_heartbeat, context),
                 by_own_clock=context.elision.allowed,
             )
             failpoint("begin.after_claim")
+            by = ahead.operation_id if ahead is not None and claimed is not None else operation_id
+            if looks_later and ahead is not None and claimed is not None:
+                return _Begun(instant, heartbeat, by, tail, ahead.listed, looks_later=True)
             # The claim keeps the slots after `tail` from being removed, if it came before they could be. And if another
             # instant of this time has ended since we read `tail`, its heartbeat is gone, and its slot has a later time.
             with stopped_on_error(heartbeat):
-                known = context.snapshots.current
                 tail, before = look.tail(), tail
-                if tail.number < before.number:
+                try:
+                    ensure_same_log(context.log, before.number, tail)
+                except Unavailable:
                     context.storage.delete(heartbeat_path(instant))
-                    raise Unavailable(
-                        f"the commit log of {context.storage.uri} ends with slot {tail.number}, and had "
-                        f"{before.number}: the table was removed a moment ago, or another one is in its place. Nothing "
-                        "was written: try again"
-                    )
-                in_time = tail.number - before.number <= context.log.slots_kept // 2
+                    raise
+                in_time = came_in_time(context.log, before.number, tail)
                 if in_time and instant > tail.time and agree(before.lock_domain, tail.lock_domain):
-                    break
+                    listed = look.listed if tail.number == before.number else {}
+                    return _Begun(instant, heartbeat, by, tail, listed)
             heartbeat.stop()
             context.storage.delete(heartbeat_path(instant))
-        else:
-            raise Unavailable(f"other writers committed faster than a transaction could begin, {_BEGINS_MAX} times")
-        with stopped_on_error(heartbeat):  # the claim stays, for the next recovery
-            context.log.ensure_projected(tail)
-            mark = self._mark(tail)
-            listed = look.listed if tail.number == before.number and context.snapshots.current is known else {}
-            shown = self._showing(instant, action)
-            if for_tasks:
-                context.storage.together(partial(self._open, instant), *shown)
-            heartbeat.start()
-        _log.debug("%s %s has begun, after slot %d", action, instant, tail.number)
-        began_ms = context.system.realtime_ms()
-        state = TransactionState(instant, action, operation_id, mark, began_ms)
-        own_files = None if for_tasks else OwnFiles(context, state, shown, listed)
-        return Transaction(context, state, heartbeat, begun_here=True, own_files=own_files)
+        raise Unavailable(f"other writers committed faster than a transaction could begin, {_BEGINS_MAX} times")
 
     def resume(self, state: TransactionState) -> Transaction:
         """Goes on with a transaction that another process began; its heartbeat beats from here as well."""
@@ -285,6 +317,7 @@ class TransactionManager:
         if check.is_same():
             self._remembered = True
             return True
+        self.give_back()
         context, log = self.context, self.memory.log
         self.memory = TableMemory.new(
             context.storage, context.system, log.slots_kept, context.provider.domain, self._open_table
@@ -335,6 +368,20 @@ class TransactionManager:
                 known, added = snapshots.current, {event.file for event in events}
                 return Mark(tail.number, tail.time, known.names | added, known.moving | added)
         return snapshots.take(tail).mark(tail.number, tail.time)
+
+
+class _Begun(NamedTuple):
+    """A claimed time, and the tail at which its transaction begins. `listed` lacks no file of a commit known then.
+
+    If it `looks_later`, that tail was read before the claim was there.
+    """
+
+    instant: str
+    heartbeat: Heartbeat
+    operation_id: str
+    tail: Tail
+    listed: Mapping[str, Collection[str]]
+    looks_later: bool = False
 
 
 class _LookAhead:

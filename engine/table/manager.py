@@ -51,6 +51,7 @@ def open_manager(
     remembers: bool = False,
     config: TableConfig | None = None,
     is_new: bool = False,
+    begins: bool = False,
 ) -> Iterator[TransactionManager]:
     """Opens the manager that the options describe; its lock provider is closed at the end.
 
@@ -59,7 +60,7 @@ def open_manager(
     table, the lock service is called once in a process. If it does not answer, that is logged, since a write may never
     need it; for a new table it is an error.
     `remembers`: the manager begins with the state that the last such manager of this table in this process has read,
-    and leaves its own to the next one, unless the block fails.
+    and leaves its own to the next one, unless the block fails. If it then `begins` a write, see `begin_ahead`.
 
     Errors: `InvalidRequest` for options, and those of a lock service that does not answer before a table is made.
     """
@@ -91,7 +92,12 @@ def open_manager(
         )
         if not _knows_locks(manager, identity) and (config is None or is_new):
             _ask(manager, identity, is_new=is_new or recorded is None)
-        yield manager
+        if begins:
+            manager.begin_ahead()
+        try:
+            yield manager
+        finally:
+            manager.give_back()
         if remembers:
             _keep_memory(place, manager.memory)
     except WrongLocks:

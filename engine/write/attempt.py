@@ -35,6 +35,7 @@ from lakelatch.transactions.base.outcome import (
     Added,
     Committed,
     Conflicted,
+    Ended,
     GivenUp,
     Outcome,
     Verdict,
@@ -43,6 +44,7 @@ from lakelatch.transactions.base.outcome import (
 from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.conflicts.report import shown_loss
 from lakelatch.transactions.intent import Look, Place
+from lakelatch.transactions.markers.own_files import NotBegun
 from lakelatch.transactions.several.part import Part, ensure_may_take_part, gives_way
 from lakelatch.transactions.transaction import OPEN, Transaction
 from lakelatch.transactions.winner import wait_for_winner
@@ -180,6 +182,8 @@ class Write(Commit, ABC):
                     measured.note({INSTANT: transaction.instant})
                     files = self.stage(transaction, self._kept)
                 files.start(self, self.keeps(files, self._tried <= self._retries), self._part)
+            except NotBegun as error:
+                return Ended(error)
             except BaseException as error:
                 return self._lost_by(transaction, error)
             self._files = files
@@ -204,6 +208,10 @@ class Write(Commit, ABC):
             outcome = self._lost_by(self._transaction, found.why)
         elif isinstance(found, Conflicted) and self._files is None:
             outcome = found
+        elif isinstance(found, Ended) and isinstance(found.error, NotBegun) and self._transaction is not None:
+            self._files = None
+            self._transaction.end(found, (), keep=False)
+            return None
         else:
             outcome = super().follow(found)
         if isinstance(outcome, Conflicted):

@@ -91,7 +91,12 @@ class BatchRegister:
         return max((one.number for one in own), default=0)
 
     def register(self, transaction: Transaction) -> None:
-        """Registers a transaction, which must not commit before that. Errors: those of `resolve`."""
+        """Registers a transaction, which must not commit before that.
+
+        Errors: those of `resolve`, and of `OwnFiles.ensure_begun`: what is registered must be no other's instant.
+        """
+        if transaction.own_files is not None:
+            transaction.own_files.ensure_begun()
         values = {
             "application": self._batch.application,
             "batch": self._batch.number,

@@ -1,6 +1,7 @@
 """What a writer process does in these tests; run as a script, it tells its story on standard output, a line an event.
 
-`scenario PLACE` visits every step of the protocol once or more; `crowd PLACE SEED COUNT` commits among others, with a
+`scenario PLACE` visits every step of the protocol once or more; `remembered PLACE` claims the time of its second write
+beside the check of what it remembers; `crowd PLACE SEED COUNT` commits among others, with a
 lock provider that excludes nobody; `member PLACE GROUP` is one commit of a crowd, which leaves its record at once. A
 place in an object store is reached by the environment; the kernel's locks then lie in the folder that `LOCKS_VARIABLE`
 names.
@@ -30,6 +31,7 @@ from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.attempt import run
+from lakelatch.transactions.base.context import TableMemory
 from lakelatch.transactions.base.outcome import Displaced, Staged, committed_or_raise
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC, TransactionSettings
 from lakelatch.transactions.checks import At, in_order
@@ -51,11 +53,13 @@ def open_manager(
     mode: str = OPTIMISTIC,
     heartbeat: HeartbeatSettings | None = None,
     slots_kept: int = SLOTS_KEPT,
+    memory: TableMemory | None = None,
 ) -> TransactionManager:
     storage, locks = open_storage(place), os.environ.get(LOCKS_VARIABLE)
     provider = kind(LockScope(storage.uri, {FILESYSTEM_PATH: locks} if locks else {}))
     settings = TransactionSettings(mode=mode, lock_timeout_s=30, heartbeat=heartbeat or quick(place))
-    return TransactionManager(storage, provider, HybridTimeGenerator(provider), settings, slots_kept=slots_kept)
+    generator = HybridTimeGenerator(provider)
+    return TransactionManager(storage, provider, generator, settings, slots_kept=slots_kept, memory=memory)
 
 
 def quick(place: str) -> HeartbeatSettings:
@@ -162,6 +166,18 @@ def member(place: str, group: str) -> None:
     commit(transaction, CommitMetadata((add_file(transaction, group),), "UPSERT"))
 
 
+def remembered(place: str) -> None:
+    manager = open_manager(place)
+    write(manager)
+    manager = open_manager(place, memory=manager.memory)
+    manager.begin_ahead()
+    manager.recover()
+    try:
+        write_own(manager)
+    except TransactionEnded as error:
+        print(error, file=sys.stderr)
+
+
 def scenario(place: str) -> None:
     """A failed step does not end it: the next one starts anew, as a user would."""
     manager = open_manager(place)
@@ -223,6 +239,8 @@ def instants_of(storage: Storage, group: str) -> list[str]:
 if __name__ == "__main__":
     if sys.argv[1] == "scenario":
         scenario(sys.argv[2])
+    elif sys.argv[1] == "remembered":
+        remembered(sys.argv[2])
     elif sys.argv[1] == "member":
         member(sys.argv[2], sys.argv[3])
     else:

@@ -43,6 +43,8 @@ POINTS = [name for name in NAMES if name not in REACHED_ONLY_WITH_SPARK and not 
 #: Of the second write, whose files its own process makes; the first one has announced and made three.
 OF_OWN_FILES = ["mark.after", "data.after", "commit.before_slot", "commit.after_slot"]
 _PLACES = {"mark.after": 5, "data.after": 4}
+#: The same of one that claims its time ahead.
+OF_AHEAD = [("begin.after_claim", "kill"), *(("mark.after", harm) for harm in ("kill", "stop"))]
 
 #: Of one who commits for another as well, and whether its slot is there then.
 OF_LEADERS = {
@@ -110,10 +112,15 @@ def test_a_writer_that_is_killed_leaves_a_table_that_recovers(point: str, place:
 
 
 @ON_DISK
-@pytest.mark.parametrize("harm", ["kill", "stop"])
-@pytest.mark.parametrize("point", OF_OWN_FILES)
-def test_so_does_one_whose_own_process_makes_its_files(point: str, harm: str, place: str) -> None:
-    process = start(place, f"{point}={harm}@{_PLACES.get(point, 2)}")
+@pytest.mark.parametrize(
+    ("story_of", "point", "harm"),
+    [
+        *(("scenario", point, harm) for point in OF_OWN_FILES for harm in ("kill", "stop")),
+        *(("remembered", *one) for one in OF_AHEAD),
+    ],
+)
+def test_so_does_one_whose_own_process_makes_its_files(story_of: str, point: str, harm: str, place: str) -> None:
+    process = start(place, f"{point}={harm}@{_PLACES.get(point, 2)}", story_of)
     if harm == "stop":
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)

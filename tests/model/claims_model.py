@@ -9,73 +9,18 @@ Recoverers take anybody for dead at any time, and several may carry out one roll
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+
+from claims_state import ClaimRules, File, Part, State
 
 GOOD, GIVEN_UP = "kept", "given up"
 OVER = ("committed", "gave up", "recovered")
 _OWN_FILE = ("show", "announce last", "announce", "ask", "write")
-AT_WORK = (*_OWN_FILE, "close", "list", "sweep", "check", "append")
+_BESIDE = ("announce, look", "announce after the look", "look after the announcement", "announce in vain")
+_SHOWN_BESIDE = ("show, ask", "show after asking", "ask after showing", "show in vain")
+AT_WORK = (*_OWN_FILE, *_BESIDE, *_SHOWN_BESIDE, "close", "list", "sweep", "check", "append")
 _FORGET_BOTH = ("forget both", "unmark last", "unbeat last")
 CARRY_OUT = ("unbeat", "close", "list", "sweep", "unpend", "finish", "unbeat again", "unopen", "unmark", "recovered")
 FORGET = ("unbeat", "unopen", "unmark")
-
-
-@dataclass(frozen=True)
-class ClaimRules:
-    """The faults of the surroundings, and then the protocol: each of its flags that is turned off plants a mistake."""
-
-    drivers: int = 1
-    attempts: int = 1  # so many of the drivers have an attempt that was given up
-    beats: int = 1  # so many have a beat that is under way
-    recoverers: int = 1
-    repeated_times: int = 0  # so often a time is handed out that somebody was given before
-    failed_begins: int = 0  # so often the storage fails at a beginning: the instant was opened, or will be, later
-    repeated_data: int = 0  # so often the request that makes a data file arrives once more
-    in_driver: bool = False  # drivers make their files themselves, and nobody else is given their instants
-    recovers: bool = False  # try in every state whether a recoverer, left alone, clears all away, and at once
-    fresh_tail: bool = True  # the tail is read again after the claim
-    driver_asks: str = "log"  # between announcing its file and making it: that, only its claim, or nothing ("")
-    opens_once: bool = True  # an error ends the beginning; the opening is not asked for again
-    checks_open: bool = True  # a task asks whether the instant is open; else only whether it beats
-    announces_first: bool = True
-    closes_first: bool = True  # before the list
-    bars: bool = True  # a file that is not there yet
-    leaves_tombstones: bool = True
-    rollback_in_log: bool = True
-    forgets_only_ended: bool = True  # what nobody has ended in the log is aborted there before its traces go
-
-
-class File(NamedTuple):
-    time: int
-    driver: int
-    kind: str
-
-
-class Part(NamedTuple):
-    """A driver or a recoverer; a recoverer's `time` is its victim."""
-
-    step: str
-    time: int = 0
-    seen: int = 0  # how much of the log it has looked at
-    listed: frozenset[File] = frozenset()
-
-
-class State(NamedTuple):
-    drivers: tuple[Part, ...]
-    attempts: tuple[str, ...]
-    beats: tuple[str, ...]
-    recoverers: tuple[Part, ...]
-    clock: int = 0
-    claims: frozenset[tuple[int, int]] = frozenset()  # (time, driver)
-    open: frozenset[int] = frozenset()
-    pending: frozenset[int] = frozenset()
-    markers: frozenset[File] = frozenset()
-    files: frozenset[File] = frozenset()
-    tombstones: frozenset[File] = frozenset()
-    log: tuple[tuple[str, int, int, int], ...] = ()  # (event, instant, driver, time)
-    air: frozenset[int | File] = frozenset()  # openings and data files that may still arrive
-    faults: tuple[int, int, int] = (0, 0, 0)  # repeated times, failed begins, repeated data
 
 
 Step = tuple[str, State]
@@ -121,6 +66,9 @@ class ClaimModel:
     def _drive(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         if mine.step in ("begin", "take", "claim", "look again", "open", "pend", "give back"):
             yield from self._begin(state, who, mine)
+            return
+        if mine.step in (*_BESIDE, *_SHOWN_BESIDE):
+            yield from self._beside(state, who, mine)
             return
         if self.rules.in_driver and mine.step in (*_OWN_FILE, *_FORGET_BOTH):
             yield from self._make_own(state, who, mine)
@@ -178,7 +126,8 @@ class ClaimModel:
             if _owner(state, mine.time) is not None:
                 yield "finds its time claimed", _drives(state, who, "gave up", seen=0)
             else:
-                yield "claims it", _drives(_claim(state, mine.time, who), who, "look again", seen=0)
+                then = self._beside_in_order()[0][0] if rules.looks_beside else "look again"
+                yield "claims it", _drives(_claim(state, mine.time, who), who, then, seen=0)
         elif mine.step == "look again":
             late = rules.fresh_tail and mine.time <= _last_time(state)
             begun = ("show" if rules.announces_first else "pend") if rules.in_driver else "open"
@@ -229,6 +178,30 @@ class ClaimModel:
                 yield done, _drives(_clear(state, mine._replace(step=done)), who, then)
         else:
             yield mine.step, _drives(_clear(state, mine._replace(step=mine.step.split()[0])), who, "committed")
+
+    def _beside_in_order(self) -> tuple[tuple[str, ...], ...]:
+        return (_BESIDE, _SHOWN_BESIDE) if self.rules.looks_before_showing else (_SHOWN_BESIDE, _BESIDE)
+
+    def _beside(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        """Announces its file beside the look at the tail, and then shows the instant beside the look at the log.
+
+        Each look says whether the instant has ended; if so, the request beside it may still arrive.
+        """
+        one, other = self._beside_in_order()
+        both, look_first, request_first, in_vain = one if mine.step in one else other
+        then = other[0] if mine.step in one else "write"
+        announces = mine.step in _BESIDE
+        done = "announces its file" if announces else "is on the timeline"
+        if mine.step != request_first:
+            file = File(mine.time, who, GOOD)
+            after = _mark(state, file) if announces else state._replace(pending=state.pending | {mine.time})
+            yield done, _drives(after, who, {both: request_first, look_first: then, in_vain: "gave up"}[mine.step])
+        if mine.step in (both, request_first):
+            ended = any(instant == mine.time for _, instant, _, _ in state.log)
+            if ended:
+                yield "asks, and has ended", _drives(state, who, in_vain if mine.step == both else "gave up")
+            else:
+                yield "asks, and may go on", _drives(state, who, look_first if mine.step == both else then)
 
     def _failed(self) -> str:
         return "gave up" if self.rules.forgets_only_ended else FORGET[0]

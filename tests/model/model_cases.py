@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from archive_model import ArchiveModel, ArchiveRules
 from bulk_model import BulkModel, BulkRules
-from claims_model import ClaimModel, ClaimRules
+from claims_model import ClaimModel
+from claims_state import ClaimRules
 from clean_model import CleanModel, CleanRules
 from commit_log_model import CANCELLER, COARSE, COMPACTOR, PLAN, LogModel, Rules
 from foreign_model import ForeignModel, ForeignRules
@@ -36,7 +37,10 @@ HIDDEN = "a committed row is hidden"
 FILES_GONE = "readers see a commit whose files are gone"
 LEFT_BEHIND = "a recovery leaves something behind"
 OWN = ClaimRules(attempts=0, in_driver=True, recovers=True)
+BESIDE = replace(OWN, looks_beside=True)
 NOT_KEPT = "what a savepoint keeps is gone"
+
+CLAIMS_LONG = ("claims: recovery from each state", "claims: claimed ahead, a time given twice")
 
 
 SMALL = [
@@ -60,6 +64,10 @@ SMALL = [
     Case("claims: a time given twice", ClaimModel(ClaimRules(drivers=2, beats=0, repeated_times=1))),
     Case("claims: own files", ClaimModel(ClaimRules(1, 0, 1, 2, repeated_data=1, in_driver=True, recovers=True))),
     Case("claims: own files, a time given twice", ClaimModel(ClaimRules(2, 0, repeated_times=1, in_driver=True))),
+    Case("claims: claimed ahead", ClaimModel(replace(BESIDE, recoverers=2, repeated_data=1))),
+    Case(
+        "claims: claimed ahead, a time given twice", ClaimModel(replace(BESIDE, drivers=2, beats=0, repeated_times=1))
+    ),
     Case("claims: and beginnings fail", ClaimModel(ClaimRules(2, 1, 0, 0, repeated_times=1, failed_begins=1))),
     Case("plans", PlanModel(PlanRules(writers=1, cancellers=1))),
     Case("plans: two carry out a cancellation", PlanModel(PlanRules(writers=0, repeated_files=0))),
@@ -245,6 +253,12 @@ CLAIM_MISTAKES = [
 OWN_FILE_MISTAKES = [
     _claims("own files, not asked", LEFT_BEHIND, "h0 lists the markers", replace(OWN, driver_asks="")),
     _claims("own files, the claim is asked", LEFT_BEHIND, "the beat of w0 arrives", replace(OWN, driver_asks="claim")),
+    _claims(
+        "own files, shown before the look",
+        "a committed file is gone",
+        "w1 is given time 1 once more",
+        replace(BESIDE, drivers=2, beats=0, repeated_times=1, recovers=False, looks_before_showing=False),
+    ),
     _claims("own files, asked first", LEFT_BEHIND, "w0 announces its file", replace(OWN, announces_first=False)),
 ]
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from commit_log_model import LogModel, Rules, State, without_lock
 from group_cases import GROUP_LONG
-from model_cases import PLANTED, SMALL
+from model_cases import CLAIMS_LONG, PLANTED, SMALL
 from search import Case, Planted, explore, reachable
 from tables_cases import ALONE, TABLES_LONG
 from tables_model import TableModel
 from tables_rules import TableRules
 
 # Minutes together, so they wait for the long stage.
-LARGEST = ("combined", "claims: recovery from each state", *GROUP_LONG, *TABLES_LONG)
+LARGEST = ("combined", *CLAIMS_LONG, *GROUP_LONG, *TABLES_LONG)
 CASES = [pytest.param(case, id=case.name, marks=pytest.mark.long if case.name in LARGEST else ()) for case in SMALL]
 
 

@@ -156,6 +156,7 @@ class Actor:
     def transfer(self) -> None:
         """Reads two accounts, and writes both: wrong as soon as anybody else's transfer comes in between."""
         manager = self.manager(OPTIMISTIC, anew=True)
+        manager.begin_ahead()
         manager.recover()
         transaction = manager.begin(for_tasks=not (self.setting.own_files and self.random.random() < 0.5))
         with aborted_on_error(transaction):
@@ -174,6 +175,7 @@ class Actor:
 
     def append(self) -> None:
         manager = self.manager(NON_BLOCKING, anew=True)
+        manager.begin_ahead()
         manager.recover()
         transaction = manager.begin(for_tasks=not (self.setting.own_files and self.random.random() < 0.5))
         with aborted_on_error(transaction):

@@ -47,6 +47,7 @@ def hire(add: Callable[..., None], draw: Random) -> list[str]:
 def touch(actor: Actor) -> None:
     """Writes one account as it is: others of a group may do so with another account, but not with this one."""
     manager = actor.manager(OPTIMISTIC, anew=True)
+    manager.begin_ahead()
     manager.recover()
     transaction = manager.begin(for_tasks=False)
     with aborted_on_error(transaction):
@@ -85,6 +86,7 @@ class _Moves:
 def move(actor: Actor) -> None:
     """Appends to a journal, or to the other one, as it finds out at its commit, when others may know its record."""
     manager = actor.manager(NON_BLOCKING, anew=True)
+    manager.begin_ahead()
     manager.recover()
     transaction = manager.begin()
     with aborted_on_error(transaction):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import LockProvider
@@ -33,6 +34,7 @@ class TableMemory:
 
     log: CommitLog
     queue: QueuedCommits = field(default_factory=QueuedCommits)
+    folders: tuple[str, ...] = ()  # of the partitions that were written last, if they were known before
     recovered_ns: int | None = None
     cleared_ns: int | None = None  # when somebody looked for everything that others leave
 
@@ -48,10 +50,22 @@ class TableMemory:
         return cls(CommitLog(storage, system, slots_kept, lock_domain, open_table))
 
 
-class MemoryCheck:
-    """Asks whether the table that lies there is the one that is remembered, and who has a claim.
+class Beside(Protocol):
+    """What a write asks beside the check. It is given back where nothing comes of it."""
 
-    Nothing in the table is changed.
+    @property
+    def requests(self) -> Sequence[Callable[[], None]]: ...
+
+    @property
+    def instant(self) -> str | None: ...
+
+    def give_back(self) -> None: ...
+
+
+class MemoryCheck:
+    """Asks whether the table that lies there is the one that is remembered, and who else has a claim.
+
+    Nothing in the table is changed, but by what a write asks `beside` it.
 
     Somebody may have removed the table since, and made another one in its place, or brought an older copy back. Then
     the last slot that was read is not there, or says something else, or its file is not on the timeline.
@@ -61,30 +75,41 @@ class MemoryCheck:
         self._memory = memory
         self._last = memory.log.last
         self._observer = observer
+        self.beside: Beside | None = None
         self.forget()
 
     def forget(self) -> None:
         """Drops the answers, so that they are asked for again: an opening beside them has failed."""
-        self._has_slot: bool | None = None
-        self.claims: frozenset[str] = frozenset()
+        if self.beside is not None:
+            self.beside.give_back()
+        self.beside = None
+        self.has_slot: bool | None = None  # None until it is known
+        self._claims: frozenset[str] = frozenset()
         self.listing = Snapshot()
+
+    @property
+    def claims(self) -> frozenset[str]:
+        """The instants that are claimed, but for the own one."""
+        own = None if self.beside is None else self.beside.instant
+        return self._claims - {own}
 
     @property
     def requests(self) -> Sequence[Callable[[], None]]:
         """What is to be asked, each once, side by side; `is_same` asks it if nobody has."""
-        return (self._ask_slot, self._list_claims, self._list_timeline)
+        beside = () if self.beside is None else self.beside.requests
+        return (self._ask_slot, self._list_claims, self._list_timeline, *beside)
 
     def is_same(self) -> bool:
         """Whether it is the same table, whose timeline is then remembered as it is now."""
         log, last = self._memory.log, self._last
         if last is None or not last.events:
             return False
-        if self._has_slot is None:
+        if self.has_slot is None:
             log.storage.together(*self.requests)
         # The listing began when the slot was there, so its files have to be on it, but for those that were archived, or
         # that its writer is still making: then the slot before is the last one that the listing shows.
         projections, listing = log.projections, self.listing
-        if not self._has_slot or not all(map(projections.is_listed, last.events)):
+        if not self.has_slot or not all(map(projections.is_listed, last.events)):
             return False
         missing = [one for one in last.events if not projections.needs_nothing(one, listing, looked_at=False)]
         if not all(projections.is_awaited(event, listing) for event in missing):
@@ -95,10 +120,10 @@ class MemoryCheck:
         return True
 
     def _ask_slot(self) -> None:
-        self._has_slot = self._last is not None and self._memory.log.still_has(self._last)
+        self.has_slot = self._last is not None and self._memory.log.still_has(self._last)
 
     def _list_claims(self) -> None:
-        self.claims = frozenset(self._observer.instants())
+        self._claims = frozenset(self._observer.instants())
 
     def _list_timeline(self) -> None:
         self.listing = self._memory.log.snapshots.list()

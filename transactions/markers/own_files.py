@@ -6,6 +6,10 @@ with the log instead of the opening: a file is **announced** by its marker, then
 instant's end, and only then is the file **created**, put-if-absent. The first announcement also puts the instant on
 the timeline: whoever finds one of them without the others has the claim, and rolls back what there is.
 
+Who has claimed its instant beside the check of what is remembered has not asked the log since. It announces its first
+files and asks the log at the same time whether the claim came in time, and only then is the instant shown, beside the
+check for its end: both come after the marker, as above, and before any file.
+
 A rollback has its slot before it lists the markers. So if the log has none after the marker was there, every rollback
 will find the marker, and sweep the file. The claim does not suffice: a beat that was under way brings it back after it
 was removed.
@@ -21,6 +25,7 @@ from lakelatch.failpoints import failpoint
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.conditional_puts import create_own, ensure_created
 from lakelatch.storage.contract import path_below
+from lakelatch.transactions.base.after_claim import came_in_time, ensure_same_log, was_used
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.markers.direct import Markers, sweep_file
 
@@ -33,6 +38,7 @@ class OwnFiles:
     Files are held until `place`, which makes them in parallel; when many bytes are held, they are made at once.
     `shown` are the requests that put the instant on the timeline, before its first file. `listed` has the names in
     folders that were listed after the last commit that the transaction knows, so that no later one is missing there.
+    `looks_later`: the log has not been asked since the claim was there.
     """
 
     def __init__(
@@ -41,11 +47,12 @@ class OwnFiles:
         state: TransactionState,
         shown: Iterable[Callable[[], None]] = (),
         listed: Mapping[str, Collection[str]] | None = None,
+        looks_later: bool = False,
     ) -> None:
         self.listed = listed or {}
         self._context = context
         self._state = state
-        self._shown = tuple(shown)
+        self._shown, self._looks_later = tuple(shown), looks_later
         self._markers = Markers(context.storage, state.instant)
         self._announced: dict[str, None] = {}
         self._held: dict[str, bytes] = {}
@@ -54,7 +61,8 @@ class OwnFiles:
     def announce_all(self, files: Iterable[tuple[str, str]]) -> None:
         """Announces data files, each a partition and a name, which may be made from then on.
 
-        Errors: `TransactionEnded` if the instant has ended; then they must not be made.
+        Errors: `TransactionEnded` if the instant has ended, `NotBegun` if its time is not to be used; then they must
+        not be made.
         """
         new = [file for file in files if path_below(*file) not in self._announced]
         if not new and not self._shown:
@@ -65,10 +73,34 @@ class OwnFiles:
             ensure_created(storage, marker, b"", system)
             failpoint("mark.after")
 
-        storage.together(*self._shown, *(partial(announce, self._markers.path_of(*file)) for file in new))
+        announcing = [partial(announce, self._markers.path_of(*file)) for file in new]
+        if self._looks_later:
+            storage.together(self.ensure_begun, *announcing)
+            storage.together(partial(ensure_not_ended, self._context, self._state), *self._shown)
+        else:
+            storage.together(*self._shown, *announcing)
+            ensure_not_ended(self._context, self._state)
         self._shown = ()
-        ensure_not_ended(self._context, self._state)
         self._announced.update((path_below(*file), None) for file in new)
+
+    def ensure_begun(self) -> None:
+        """Asks the log whether the claim came in time, if nobody has asked that yet; until then it names nothing.
+
+        Errors: `NotBegun`; `Unavailable` for a table that has gone; `WrongLocks`.
+        """
+        if not self._looks_later:
+            return
+        log, instant, start = self._context.log, self._state.instant, self._state.mark.slot
+        tail = log.tail()
+        ensure_same_log(log, start, tail)
+        log.ensure_same_locks(tail)
+        if not came_in_time(log, start, tail) or was_used(log, instant, start, tail):
+            raise NotBegun(
+                f"instant {instant} could not begin, because others have used its time, or have committed too much "
+                "meanwhile: begin a new one",
+                instant=instant,
+            )
+        self._looks_later = False
 
     def create(self, partition: str, name: str, data: bytes) -> None:
         """Makes a data file, with its checksum, at `place` or before; its name is no other file's.
@@ -118,6 +150,10 @@ class OwnFiles:
                 instant=self._state.instant,
             )
         failpoint("data.after")
+
+
+class NotBegun(TransactionEnded):
+    """The claimed time had been used by others, or too much was committed meanwhile: nothing was written."""
 
 
 def ensure_not_ended(context: TransactionContext, state: TransactionState) -> None:

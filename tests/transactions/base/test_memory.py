@@ -31,6 +31,7 @@ def written(table: Table, *groups: str) -> TableMemory:
 def again(table: Table, memory: TableMemory) -> TransactionManager:
     """The same process once more, after its first look."""
     manager = table.manager(memory=memory)
+    manager.begin_ahead()
     assert manager.recover() == []
     return manager
 
