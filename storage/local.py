@@ -73,7 +73,7 @@ class LocalStorage(Storage):
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise NotFound(f"there is no file {path!r} in {self.root}", path=path) from None
         except OSError as error:
-            raise _unavailable("read", path, error) from error
+            raise self._unavailable("read", path, error) from error
 
     def stat(self, path: str) -> FileStatus:
         try:
@@ -81,7 +81,7 @@ class LocalStorage(Storage):
         except (FileNotFoundError, NotADirectoryError):
             raise NotFound(f"there is no file {path!r} in {self.root}", path=path) from None
         except OSError as error:
-            raise _unavailable("look at", path, error) from error
+            raise self._unavailable("look at", path, error) from error
         if stat.S_ISDIR(status.st_mode):  # a folder is no object, as in every other storage
             raise NotFound(f"there is no file {path!r} in {self.root}", path=path)
         return FileStatus(status.st_size, status.st_mtime_ns // 1_000_000)
@@ -96,7 +96,7 @@ class LocalStorage(Storage):
         except (FileNotFoundError, NotADirectoryError):
             return Listing((), ())
         except OSError as error:
-            raise _unavailable("list", folder, error) from error
+            raise self._unavailable("list", folder, error) from error
         return Listing(tuple(sorted(files)), tuple(sorted(folders)))
 
     def names(self, folder: str) -> Sequence[str]:
@@ -105,7 +105,7 @@ class LocalStorage(Storage):
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            raise _unavailable("list", folder, error) from error
+            raise self._unavailable("list", folder, error) from error
 
     def put(self, path: str, data: bytes) -> None:
         self._place(path, data, replace=True)
@@ -120,7 +120,7 @@ class LocalStorage(Storage):
         target = self._local(path)
         if os.path.lexists(target):
             if os.path.isdir(target):  # False would say that the object exists
-                raise _unavailable("write", path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
+                raise self._unavailable("write", path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
             return False
         return self._place(path, data, replace=False)
 
@@ -133,7 +133,7 @@ class LocalStorage(Storage):
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            raise _unavailable("delete", path, error) from error
+            raise self._unavailable("delete", path, error) from error
 
     def delete_folder(self, folder: str) -> None:
         shutil.rmtree(self._local(folder), ignore_errors=True)
@@ -164,7 +164,7 @@ class LocalStorage(Storage):
             finally:
                 os.unlink(staged)
         except OSError as error:
-            raise _unavailable("write", STAGING_FOLDER, error) from error
+            raise self._unavailable("write", STAGING_FOLDER, error) from error
 
     def _local(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
@@ -199,7 +199,7 @@ class LocalStorage(Storage):
                 raise PutUnknown(f"{path!r} was written and could not be synced: {error.strerror}") from error
             if os.path.isfile(self.root):
                 raise InvalidRequest(f"{self.root} is a file, and a table is a folder: name another path") from error
-            raise _unavailable("write", path, error) from error
+            raise self._unavailable("write", path, error) from error
         return True
 
     def _stage(self, data: bytes | BinaryIO, synced: bool) -> str:
@@ -220,6 +220,17 @@ class LocalStorage(Storage):
             os.unlink(staged)
             raise
         return staged
+
+    def _unavailable(self, verb: str, path: str, error: OSError) -> Unavailable:
+        reason = error.strerror or str(error)
+        way_out = {
+            errno.ENOSPC: "; free some space and run it again",
+            errno.EDQUOT: "; the quota is used up: raise it and run it again",
+            errno.EFBIG: "; this process may not write files of that size: raise its limit (ulimit -f)",
+            errno.EACCES: "; give this user the right to do so",
+            errno.EROFS: "; the file system is mounted read-only",
+        }.get(error.errno or 0, "")
+        return Unavailable(f"could not {verb} {path!r} in {self.root}: {reason}{way_out}", path=path, errno=error.errno)
 
 
 def _within(folder: str, make: Callable[[], T]) -> T:
@@ -243,15 +254,3 @@ def _parts(data: bytes | BinaryIO) -> Iterator[bytes]:
 def _sync_data(handle: int) -> None:
     """Data and size, without the file's times, which are not used."""
     getattr(os, "fdatasync", os.fsync)(handle)
-
-
-def _unavailable(verb: str, path: str, error: OSError) -> Unavailable:
-    reason = error.strerror or str(error)
-    way_out = {
-        errno.ENOSPC: "; free some space and run it again",
-        errno.EDQUOT: "; the quota is used up: raise it and run it again",
-        errno.EFBIG: "; this process may not write files of that size: raise its limit (ulimit -f)",
-        errno.EACCES: "; give this user the right to do so",
-        errno.EROFS: "; the file system is mounted read-only",
-    }.get(error.errno or 0, "")
-    return Unavailable(f"could not {verb} {path!r}: {reason}{way_out}", path=path, errno=error.errno)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from rich.markup import escape
-from rich.table import Column, Table
-
 from lakelatch.console.base.invocation import Invocation, Outcome, and_more
 from lakelatch.transactions.conflicts.report import CONFLICTS_KEPT, Loss, recent_losses
 
@@ -19,25 +16,23 @@ def show(call: Invocation, limit: int | None) -> Outcome:
     if not losses:
         call.console.print("no write has lost lately")
         return 0, []
-    times = [Column(name, min_width=17, no_wrap=True) for name in ("loser", "winner", "seen since")]
-    table = Table(*times, "found", "file groups", "seconds", "rows", "bytes", "task s", "writers", box=None)
     for loss in losses:
-        table.add_row(
-            loss.instant,
-            loss.winner,
-            loss.seen_time,
-            "early" if loss.early else "at its commit",
-            escape(_groups(loss)),
-            f"{loss.time_lost_s:,.1f}",
-            f"{loss.rows_lost:,}",
-            f"{loss.bytes_lost:,}",
-            f"{loss.task_s_lost:,.1f}",
-            escape(f"{loss.writer} lost to {loss.winner_writer or 'another writer'}"),
-        )
-    call.console.print(table)
+        for line in _lines(loss):
+            call.console.print(line, markup=False, highlight=False, soft_wrap=True)
     rows, seconds = sum(loss.rows_lost for loss in losses), sum(loss.task_s_lost for loss in losses)
     call.console.print(f"{len(losses)} conflicts; thrown away: {rows:,} rows, {seconds:,.1f} task seconds")
     return 0, [asdict(loss) for loss in losses]
+
+
+def _lines(loss: Loss) -> list[str]:
+    """Who lost to whom; when that was found, and where; what it cost."""
+    found = "early, at" if loss.early else "at its commit,"
+    return [
+        f"{loss.instant} of {loss.writer} lost to {loss.winner} of {loss.winner_writer or 'another writer'}",
+        f"  found {found} {loss.seen_time}, on {_groups(loss)}",
+        f"  thrown away: {loss.time_lost_s:,.1f} s, {loss.rows_lost:,} rows, {loss.bytes_lost:,} bytes, "
+        f"{loss.task_s_lost:,.1f} task seconds",
+    ]
 
 
 def _groups(loss: Loss) -> str:

@@ -66,17 +66,30 @@ def test_a_table_without_conflicts_says_so(storage: LocalStorage, capsys: pytest
 def test_conflicts_are_shown_to_people(
     storage: LocalStorage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("COLUMNS", "60")  # nothing is cut off in a narrow terminal
     loser, winner = lose_at_the_commit(storage)
     second, first = lose_early(storage)
     assert main(["conflicts", storage.root]) == 0
     lines = capsys.readouterr().out.splitlines()
-    (at_commit,) = [line for line in lines if line.strip().startswith(loser.instant)]
+    at_commit, early = (
+        "\n".join(lines[index : index + 3])
+        for one in (loser, second)
+        for index, line in enumerate(lines)
+        if line.startswith(one.instant)
+    )
     assert winner.committed is not None and winner.committed.completion in at_commit and winner.instant in at_commit
-    for text in ("at its commit", "12,345", "678", "90.0", "[red]nightly lost to hourly", f"./{GROUPS[0]}", "1 more"):
+    for text in (
+        "at its commit",
+        "12,345 rows",
+        "678 bytes",
+        "90.0 task s",
+        f"{loser.instant} of [red]nightly lost to",
+        f"./{GROUPS[0]}",
+        "1 more",
+    ):
         assert text in at_commit
-    (early,) = [line for line in lines if line.strip().startswith(second.instant)]
-    assert " early " in early and first.instant in early and "second lost to first" in early
+    assert f"{winner.instant} of hourly" in at_commit
+    assert " early, at " in early and f"{second.instant} of second lost to {first.instant} of first" in early
     assert lines[-1].startswith("2 conflicts; thrown away: 12,345 rows")
     assert main(["conflicts", storage.root, "--limit", "1"]) == 0
     assert loser.instant not in capsys.readouterr().out
