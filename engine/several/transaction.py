@@ -69,7 +69,7 @@ class TablesTransaction:
     table can be changed several times, in order: others see all of it at once. An error in the block, or of any part,
     ends it with all tables as they were. Inside the block nothing of it is visible to others. What is wrong with a
     change is raised where it is called; what comes in its way while its files are staged, by the next call for its
-    table, or at the end of the block.
+    table, by the first read of any, or at the end of the block.
 
     With `isolation="snapshot"` two transactions may each read what the other one writes, and both commit. With
     "serializable" one of them ends: whatever has changed a table since it was read is in the way.
