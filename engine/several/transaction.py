@@ -168,7 +168,7 @@ class TablesTransaction:
     def _moment_of(self, path: str) -> TableMoment:
         self._ensure_open()
         if self._moments is None:
-            self._await_all()  # so that no write begins later than what is read
+            self.await_staged()  # so that no write begins later than what is read
             self._moments = {
                 one.path: one for one in take_cut(self._storages, self._options, self._system, self._open_table)
             }
@@ -253,7 +253,8 @@ class TablesTransaction:
         if part is not None:
             self._staged(path, part)
 
-    def _await_all(self) -> None:
+    def await_staged(self) -> None:
+        """Returns once all changes so far are staged. Errors: those of changes that were staged beside others."""
         for path in list(self._beside):
             self._await(path)
 
@@ -301,7 +302,7 @@ class TablesTransaction:
 
     def _commit(self) -> None:
         try:
-            self._await_all()
+            self.await_staged()
             if self._isolation == SERIALIZABLE and self._written:
                 self._hold_what_was_read()
         except BaseException:
