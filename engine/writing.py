@@ -172,7 +172,8 @@ class _RowsWrite(Write):
         return self._manager.begin(options.action_on(config.table_type), for_tasks=not here, folders=folders)
 
     def stage(self, transaction: Transaction, kept: LostFiles | None) -> StagedFiles:
-        rows, options, before, first = self._rows, self._options, self.table, self.instants == 1
+        rows, options, first = self._rows, self._options, self.instants == 1
+        before = self.table = replace(self.table, storage=self.storage_for(transaction) or self.table.storage)
         self._found_first = before if first else None
         rows.begin()
         # A merge uses the files, and so the columns, as of the write's beginning. Columns that others have added since
@@ -209,8 +210,6 @@ def _write(
     part = part_of_thread()
     if part is not None and part.leads:
         part.batch = options.batch
-    if part is not None and part.sees is not None:
-        table = replace(table, storage=part.sees)
     write = _RowsWrite(rows, table, manager, options)
     result = written_once(manager, options.batch, write.committed)
     made = replace(write.table, storage=manager.storage, is_new=False)

@@ -58,7 +58,8 @@ class Mark:
 
     def moved_since(self, earlier: Mark) -> bool:
         """Whether something has completed since an earlier one that says where file groups are by now."""
-        return bool(self.moving - earlier.names - {HISTORY_NAME})
+        says = (f".{REPLACE_COMMIT}", f".{ABORTED}")
+        return any(name.endswith(says) for name in self.moving - earlier.names)
 
     def with_files(self, files: frozenset[str]) -> Mark:
         """The same, if these completed files had been there."""

@@ -132,6 +132,11 @@ def with_staged(storage: StagedStorage, commit: StagedCommit) -> StagedStorage:
     return replace(storage, commits=(*storage.commits, commit))
 
 
+def by_now(storage: StagedStorage) -> Storage:
+    """The table as it is now, with the same commits."""
+    return replace(storage, moment=None) if storage.commits else storage.storage
+
+
 def renewed(storage: Storage, commits: Sequence[CommitMetadata]) -> Storage:
     """The table as it is now, with what these commits are by now, whose files may have moved.
 
@@ -139,11 +144,9 @@ def renewed(storage: Storage, commits: Sequence[CommitMetadata]) -> Storage:
     """
     if not isinstance(storage, StagedStorage):
         return storage
-    if not commits:
-        return storage.storage
     pairs = zip(storage.commits, commits, strict=True)
     now = (StagedCommit(shown.file, add_checksum(one.to_avro(), shown.path)) for shown, one in pairs)
-    return replace(storage, moment=None, commits=tuple(now))
+    return by_now(replace(storage, commits=tuple(now)))
 
 
 def _is_of(name: str, moment: str | None) -> bool:

@@ -29,6 +29,7 @@ from lakelatch.transactions.base.outcome import (
     Staged,
     committed_or_raise,
 )
+from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.checks import Check, cancelled_groups, in_order
 from lakelatch.transactions.claims import clean_up, release_claim
 from lakelatch.transactions.commit import Commit, append_service_completion
@@ -104,12 +105,14 @@ class Transaction:
     def reads_since(self, mark: Mark, own: frozenset[str] = frozenset()) -> None:
         """Makes an earlier moment that of its beginning, because that is when its rows were read.
 
-        So what has completed since may be in its way, and is where others have moved file groups. If slots since then
-        are gone, its commit says that it has ended. `own` are completed files that were there as well, and that others
-        do not see yet. Its tasks look for no conflicts then, since they would find those.
+        So what has completed since may be in its way, and file groups that were replaced since are those to which it
+        writes. Under non-blocking control nothing is in its way, so it is only done where some were replaced. If slots
+        since then are gone, its commit says that it has ended. `own` are completed files that were there as well, and
+        that others do not see yet. Its tasks look for no conflicts then, since they would find those.
         """
-        if mark.slot <= self.state.mark.slot:
-            self.state = replace(self.state, mark=mark.with_files(own))
+        begun = self.state.mark.with_files(own)
+        is_earlier = self._context.settings.mode != NON_BLOCKING or begun.moved_since(mark)
+        self.state = replace(self.state, mark=mark.with_files(own) if is_earlier and mark.slot <= begun.slot else begun)
         if own:
             self._detects = False
 

@@ -69,7 +69,7 @@ class TablesTransaction:
     table can be changed several times, in order: others see all of it at once. An error in the block, or of any part,
     ends it with all tables as they were. Inside the block nothing of it is visible to others. What is wrong with a
     change is raised where it is called; what comes in its way while its files are staged, by the next call for its
-    table, or at the end of the block.
+    table, by the first read of any, or at the end of the block.
 
     With `isolation="snapshot"` two transactions may each read what the other one writes, and both commit. With
     "serializable" one of them ends: whatever has changed a table since it was read is in the way.
@@ -168,7 +168,7 @@ class TablesTransaction:
     def _moment_of(self, path: str) -> TableMoment:
         self._ensure_open()
         if self._moments is None:
-            self._await_all()  # so that no write begins later than what is read
+            self.await_staged()  # so that no write begins later than what is read
             self._moments = {
                 one.path: one for one in take_cut(self._storages, self._options, self._system, self._open_table)
             }
@@ -253,7 +253,8 @@ class TablesTransaction:
         if part is not None:
             self._staged(path, part)
 
-    def _await_all(self) -> None:
+    def await_staged(self) -> None:
+        """Returns once all changes so far are staged. Errors: those of changes that were staged beside others."""
         for path in list(self._beside):
             self._await(path)
 
@@ -301,7 +302,7 @@ class TablesTransaction:
 
     def _commit(self) -> None:
         try:
-            self._await_all()
+            self.await_staged()
             if self._isolation == SERIALIZABLE and self._written:
                 self._hold_what_was_read()
         except BaseException:

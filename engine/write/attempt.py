@@ -28,7 +28,7 @@ from lakelatch.storage.contract import Storage
 from lakelatch.telemetry import INSTANT, WRITER, operation
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.snapshot import Mark
-from lakelatch.timeline.staged import StagedCommit, StagedStorage, with_staged
+from lakelatch.timeline.staged import StagedCommit, StagedStorage, by_now, with_staged
 from lakelatch.transactions.attempt import run
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import (
@@ -151,6 +151,13 @@ class Write(Commit, ABC):
     def mark(self) -> Mark:
         """The table as this try found it when it began, once it is staged."""
         return self._staged_files.transaction.state.mark
+
+    def storage_for(self, transaction: Transaction) -> Storage | None:
+        """Its table as a try of it sees it, if it is a part of a transaction over several tables that has read."""
+        if self._part is None or self._part.mark is None or self._part.sees is None:
+            return None
+        began_then = transaction.state.mark.slot <= self._part.mark.slot
+        return self._part.sees if began_then else by_now(self._part.sees)
 
     def shown_in(self, storage: StagedStorage) -> StagedStorage:
         """A storage of its table that shows this write as well, once it is staged."""

@@ -39,7 +39,7 @@ OF_SEVERAL: dict[str, Mistake] = {
     "conflicts since the part began": Mistake(
         Transaction,
         "reads_since",
-        (("mark.slot <= self.state.mark.slot:", "False:"),),
+        (("is_earlier and mark.slot <= begun.slot", "False"),),
         seeds=5,
         first=1,
         several=True,

@@ -91,6 +91,7 @@ def _move(client: Client, moving: Moving, chosen: Sequence[int], only_read: Sequ
             moving.writes.append((number, row[0]))
             uri = client.desks[number].storage.uri
             transaction.start(uri, partial(_write, client.desks[number], moving, row))
+        transaction.await_staged()
         client.recorder.note("moving", **asdict(moving))  # before anything of it can be committed
     for number in chosen:
         result = transaction.results[client.desks[number].storage.uri]

@@ -126,6 +126,21 @@ def test_what_others_replace_after_the_first_read_is_not_seen(tmp_path: Path) ->
     assert tables.now() == [{2: 2, 4: 4}] and not lakelatch.verify(tables.paths[0]).findings
 
 
+def test_what_others_write_after_the_first_read_is_in_nobodys_way_under_non_blocking_control(tmp_path: Path) -> None:
+    """An overwrite takes it away, also where there was no row at the transaction's moment."""
+    tables = Tables(tmp_path, 2, {"hoodie.bucket.index.num.buckets": "64"})
+    with lakelatch.transaction(tables.paths, NON_BLOCKING) as tx:
+        assert values(tx.to_arrow(tables.paths[0])) == FIRST
+        for number in range(4):
+            lakelatch.open(tables.paths[0], NON_BLOCKING).upsert(rows({number: 7}, 9))
+        lakelatch.open(tables.paths[1], NON_BLOCKING).upsert(rows({7: 70}, 9))
+        tx.upsert(tables.paths[0], rows({1: 11}, 10))
+        tx.upsert(tables.paths[0], rows({1: 12}, 10))
+        tx.arrow_table(tables.paths[1]).overwrite(rows({4: 4}, 10))
+        tx.upsert(tables.paths[1], rows({5: 5}, 10))
+    assert tables.now() == [{**dict.fromkeys(range(4), 7), 1: 12}, {4: 4, 5: 5}]
+
+
 @pytest.mark.parametrize("options", [OPTIMISTIC, NON_BLOCKING])
 def test_rows_that_others_move_before_the_first_read_would_not_be_seen_by_it(
     tmp_path: Path, options: Mapping[str, object]
