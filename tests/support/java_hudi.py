@@ -57,6 +57,7 @@ OURS = {
     "hoodie.datasource.write.recordkey.field": "id",
     "hoodie.datasource.write.precombine.field": "ts",
     "hoodie.bucket.index.num.buckets": "2",
+    "lakelatch.rewrite.automatic": "false",
 }
 ORDERED = {
     "hoodie.table.ordering.fields": "ts",

@@ -32,6 +32,7 @@ OPTIONS = {
     "hoodie.bucket.index.num.buckets": "2",
     "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
     "lakelatch.table.column.groups": ("dep_event_time: dep_time, dep_delay; arr_event_time: arr_time, arr_delay"),
+    "lakelatch.rewrite.automatic": "false",  # who compacts, and when, is what is looked at
 }
 SMALL_ROWS = "lakelatch.write.small.rows"
 OPERATION = "hoodie.datasource.write.operation"
