@@ -26,8 +26,8 @@ LOGS_MAX_BYTES = 256 * 1024 * 1024
 BASE_MIN_BYTES = 128 * 1024 * 1024
 #: Logs of at most so many bytes, and the keys of so many bytes of base files, are read by the process that plans.
 SMALL_LOGS_MAX_BYTES, SMALL_BASE_MAX_BYTES = 1024 * 1024, 128 * 1024 * 1024
-#: Of more bytes of base files than have overlays, a bit for each row is much to hand to Spark with each query.
-OVERLAID_MAX_BYTES = 4 * 1024 * 1024 * 1024
+#: Spark is handed a bit for each row of the base files with each query, so overlays are for so many bytes and slices.
+OVERLAID_MAX_BYTES, OVERLAID_SLICES_MAX = 4 * 1024 * 1024 * 1024, 256
 #: The keys of more bytes might take longer to read than Spark waits for a broadcast (300 s by default).
 BASE_MAX_BYTES = 32 * 1024 * 1024 * 1024
 _BASE_TO_LOGS = 4  # how many times larger than its logs a base file has to be
@@ -42,6 +42,7 @@ class Sizes:
     base_bytes: int = 0
     logs_bytes: int = 0
     is_sample: bool = False
+    slices: int = 0
 
     @classmethod
     def of(cls, storage: Storage, slices: Sequence[FileSlice]) -> Sizes:
@@ -53,7 +54,8 @@ class Sizes:
         bases = [partial(storage.stat, found.base_path or "") for found in asked]
         logs = [partial(storage.stat, found.path_of(name)) for found in asked for name in found.fresh_logs]
         sizes = [found.size_bytes * len(slices) // len(asked) for found in storage.together(*bases, *logs)]
-        return cls(sum(sizes[: len(bases)]), sum(sizes[len(bases) :]), len(asked) < len(slices))
+        is_sample = len(asked) < len(slices)
+        return cls(sum(sizes[: len(bases)]), sum(sizes[len(bases) :]), is_sample, len(slices))
 
     @property
     def logs_are_small(self) -> bool:
@@ -64,7 +66,8 @@ class Sizes:
     @property
     def logs_fit_overlays(self) -> bool:
         """Whether it pays to merge the logs once, into files that other reads find."""
-        return self.logs_bytes <= LOGS_MAX_BYTES and self.base_bytes <= OVERLAID_MAX_BYTES
+        fits = self.base_bytes <= OVERLAID_MAX_BYTES and self.slices <= OVERLAID_SLICES_MAX
+        return fits and self.logs_bytes <= LOGS_MAX_BYTES
 
     @property
     def logs_are_few(self) -> bool:

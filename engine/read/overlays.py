@@ -42,6 +42,7 @@ _FOOTER = "lakelatch.overlay"
 _FORMAT = 1
 _DIGITS = 32
 _KEPT_MAX = 256
+_END_BYTES = 128 * 1024  # of a file, in which its footer is likely to be
 _TASK_BYTES = 64 * 1024 * 1024  # of base files, of which the record keys are read
 _log = logging.getLogger("lakelatch.engine")
 _not_made: set[str] = set()  # tables in which this process could not make them
@@ -143,7 +144,7 @@ class _MakeOverlays:
 @lru_cache(maxsize=_KEPT_MAX)  # an overlay never changes
 def _read(storage: Storage, path: str) -> Overlay:
     """Errors: `CorruptTable` for a file that was not written as this overlay, and those of the storage."""
-    file = open_base_file(storage, path, ())
+    file = open_base_file(storage, path, (), end_bytes=_END_BYTES)
     values = json_object(file.footer.get(_FOOTER.encode(), b"")) if file.checksummed else None
     try:
         if values is None:

@@ -1,0 +1,47 @@
+"""The files of a scan are told apart by their sizes; one of another size ends the query instead of losing rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from lakelatch.engine.read.superseded import Superseded
+from lakelatch.spark.left_out import in_scans, is_left
+
+
+def superseded(file_bytes: int, *rows: int) -> Superseded:
+    """So many bytes, and these rows of a hundred."""
+    return Superseded.of(file_bytes, np.isin(np.arange(100), rows))
+
+
+def test_files_of_one_size_are_read_apart_and_so_are_those_of_too_many() -> None:
+    sizes = {"a": 7, "b": 8, "c": 7, "d": 7, "e": 8}
+    found = in_scans([*sizes], {path: superseded(size) for path, size in sizes.items()})
+    assert found == [
+        ["a", "b"],
+        ["c", "e"],
+        ["d"],
+    ]
+    many = [str(number) for number in range(40)]
+    assert [len(one) for one in in_scans(many, {path: superseded(int(path)) for path in many})] == [32, 8]
+    assert in_scans(many, {}) == [many]
+
+
+def test_rows_by_their_bits_and_files_by_their_sizes(spark: SparkSession, tmp_path: Path) -> None:
+    files = []
+    for number in range(2):
+        spark.range(number * 1000, number * 1000 + 100 - number * 40).coalesce(1).write.parquet(f"{tmp_path}/{number}")
+        (file,) = (tmp_path / str(number)).glob("*.parquet")
+        files.append(file)
+    left_out = [superseded(files[0].stat().st_size, 0, 63, 64, 99), superseded(files[1].stat().st_size, 1, 59)]
+    read = spark.read.schema("id long").parquet(*map(str, files))
+    rows = read.where(is_left(spark, left_out)).collect()
+    gone = {0, 63, 64, 99, 1001, 1059}
+    assert sorted(row.id for row in rows) == [one for one in (*range(100), *range(1000, 1060)) if one not in gone]
+    assert read.where(is_left(spark, left_out)).columns == ["id"]
+    with pytest.raises(PySparkException, match="does not have the size"):
+        read.where(is_left(spark, left_out[:1])).collect()
