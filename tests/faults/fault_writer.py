@@ -112,8 +112,13 @@ def write_own(manager: TransactionManager) -> None:
         name = f"{group}_0_{transaction.instant}.log"
         transaction.own_files.create("", name, b"rows")
         stats.append(WriteStat("", group, name))
-    transaction.own_files.announce_all([("", f"a_1_{transaction.instant}.log")])
-    commit(transaction, CommitMetadata(tuple(stats), "UPSERT"))
+    own_files, metadata = transaction.own_files, CommitMetadata(tuple(stats), "UPSERT")
+
+    def announce_and_commit() -> None:
+        own_files.announce_all([("", f"a_1_{transaction.instant}.log")])
+        transaction.commit(metadata, member=PlainMember(metadata))
+
+    tell_end_of(transaction, announce_and_commit)
 
 
 def compact(manager: TransactionManager) -> None:

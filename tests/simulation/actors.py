@@ -128,6 +128,13 @@ class Actor:
             manager.memory.queue.left = 4
         return manager
 
+    def manager_for_write(self, mode: str) -> TransactionManager:
+        """The manager, which in some runs claims the time of its next write beside what it checks."""
+        manager = self.manager(mode, anew=True)
+        if self.setting.own_files:
+            manager.begin_ahead()
+        return manager
+
     def storage_time_ms(self) -> int:
         return self.manager(NON_BLOCKING).context.observer.storage_time_ms()
 
@@ -155,8 +162,7 @@ class Actor:
 
     def transfer(self) -> None:
         """Reads two accounts, and writes both: wrong as soon as anybody else's transfer comes in between."""
-        manager = self.manager(OPTIMISTIC, anew=True)
-        manager.begin_ahead()
+        manager = self.manager_for_write(OPTIMISTIC)
         manager.recover()
         transaction = manager.begin(for_tasks=not (self.setting.own_files and self.random.random() < 0.5))
         with aborted_on_error(transaction):
@@ -174,8 +180,7 @@ class Actor:
             self.commit(transaction, CommitMetadata(tuple(stats), "UPSERT", {WRITER_KEY: self.name}))
 
     def append(self) -> None:
-        manager = self.manager(NON_BLOCKING, anew=True)
-        manager.begin_ahead()
+        manager = self.manager_for_write(NON_BLOCKING)
         manager.recover()
         transaction = manager.begin(for_tasks=not (self.setting.own_files and self.random.random() < 0.5))
         with aborted_on_error(transaction):

@@ -46,8 +46,7 @@ def hire(add: Callable[..., None], draw: Random) -> list[str]:
 
 def touch(actor: Actor) -> None:
     """Writes one account as it is: others of a group may do so with another account, but not with this one."""
-    manager = actor.manager(OPTIMISTIC, anew=True)
-    manager.begin_ahead()
+    manager = actor.manager_for_write(OPTIMISTIC)
     manager.recover()
     transaction = manager.begin(for_tasks=False)
     with aborted_on_error(transaction):
@@ -85,8 +84,7 @@ class _Moves:
 
 def move(actor: Actor) -> None:
     """Appends to a journal, or to the other one, as it finds out at its commit, when others may know its record."""
-    manager = actor.manager(NON_BLOCKING, anew=True)
-    manager.begin_ahead()
+    manager = actor.manager_for_write(NON_BLOCKING)
     manager.recover()
     transaction = manager.begin()
     with aborted_on_error(transaction):
