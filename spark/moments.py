@@ -25,9 +25,14 @@ _FOUND = re.compile(_MOMENT.format(place="([0-9a-f]{32})", time="([0-9]*)"))
 
 def with_moment(frame: DataFrame, storage: Storage, timeline: Snapshot, as_of: str | None) -> DataFrame:
     """The frame, which says that it has the rows of a table as this timeline shows them at a moment, or now."""
+    return with_last_write(frame, storage, last_write(timeline, as_of))
+
+
+def with_last_write(frame: DataFrame, storage: Storage, time: str) -> DataFrame:
+    """The frame, which says that it has the rows of a table up to the write of this time."""
     from pyspark.sql import functions
 
-    text = _MOMENT.format(place=place_id(storage), time=last_write(timeline, as_of))
+    text = _MOMENT.format(place=place_id(storage), time=time)
     return frame.where(functions.lit(text).isNotNull())
 
 

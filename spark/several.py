@@ -15,7 +15,7 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.spark.columns import Expression
 from lakelatch.spark.frames_out import read, read_staged
 from lakelatch.spark.merge import Merge
-from lakelatch.spark.moments import last_write, moments_of, place_id
+from lakelatch.spark.moments import last_write, moments_of, place_id, with_last_write
 from lakelatch.spark.table import Table
 from lakelatch.storage.uris import without_secrets
 
@@ -89,14 +89,23 @@ class transaction(TablesTransaction):
         paths = {place_id(storage): path for path, storage in self._storages.items()}
         for place, time in moments_of(frame):
             if place in paths:
-                own = last_write(self.mark_of(paths[place]).snapshot())
-                if time != own:
+                own = self.last_writes(paths[place])
+                if time not in own:
                     raise InvalidRequest(
                         f"the frame has rows of {without_secrets(paths[place])} as of {time or 'its beginning'}, and "
-                        f"the transaction sees it as of {own or 'its beginning'}: read it inside the block (tx.read), "
-                        "so that what others have committed in between is not overwritten unseen",
+                        f"the transaction sees it as of {own[0] or 'its beginning'}: read it inside the block "
+                        "(tx.read), so that what others have committed in between is not overwritten unseen",
                         option="data",
                     )
+
+    def telling(self, frame: DataFrame, path: str) -> DataFrame:
+        """A frame of one of the tables as it is now, which says so to later transactions."""
+        return with_last_write(frame, self._storages[path], self.last_writes(path)[-1])
+
+    def last_writes(self, path: str) -> list[str]:
+        """The last write of a table that this transaction has found, and the instants of its own since, in order."""
+        staged = self.staged_in(path)
+        return [last_write(self.mark_of(path).snapshot()), *(() if staged is None else staged.instants)]
 
     def upsert(self, table: object, data: Any, options: Options | None = None) -> None:
         """Writes rows; those whose keys are there take their place."""
@@ -157,7 +166,8 @@ class _TableInside(Table):
             return read_staged(self.spark, self.path, self._reading(more, columns, meta_columns), where)
         now = moment(self._whole.moment_of(self.path))
         options = self._reading(now, columns, meta_columns)
-        return read_staged(self.spark, self.path, options, where, self._whole.staged_in(self.path))
+        frame = read_staged(self.spark, self.path, options, where, self._whole.staged_in(self.path))
+        return self._whole.telling(frame, self.path)
 
     def _open(self) -> OpenedTable:
         staged = self._whole.staged_in(self.path)

@@ -13,7 +13,7 @@ from typing import BinaryIO, TypeVar
 
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import FileStatus, Listing, Storage, SupportsFirstPaths
-from lakelatch.timeline.instant import TIMELINE_FOLDER, completed, is_seen, parse_file_name, staged_time
+from lakelatch.timeline.instant import TIMELINE_FOLDER, completed, is_seen, parse_file_name, requested_time, staged_time
 from lakelatch.timeline.metadata import CommitMetadata
 
 T = TypeVar("T")
@@ -47,6 +47,11 @@ class StagedStorage(Storage):
     storage: Storage
     moment: str | None
     commits: tuple[StagedCommit, ...] = ()
+
+    @property
+    def instants(self) -> list[str]:
+        """Those of the staged commits, in their order."""
+        return [requested_time(commit.file) for commit in self.commits]
 
     @property
     def uri(self) -> str:

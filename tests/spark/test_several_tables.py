@@ -135,3 +135,25 @@ def test_a_frame_that_was_read_outside_at_another_moment_is_refused(spark: Any, 
         tx.merge(orders, same.selectExpr("id + 1 as id", "amount as total")).when_not_matched_insert_all().execute()
     assert rows(orders) == [(1, 33), (2, 10), (3, 20)] and rows(lines) == [(1, 1, 11), (2, 1, 21)]
     assert "lakelatch rows of" not in early._jdf.queryExecution().optimizedPlan().toString()
+
+
+def test_a_frame_of_another_transaction_is_refused_as_well(spark: Any, shop: tuple[Table, Table]) -> None:
+    """Of one before, if others have committed since, and of what one has staged and never committed."""
+    orders, lines = shop
+    with lakelatch.transaction([orders, lines]) as tx:
+        same = tx.read(spark, orders)
+    with pytest.raises(ZeroDivisionError), lakelatch.transaction([lines]) as aborted:
+        aborted.update(lines, None, {"amount": "0"})
+        staged = aborted.read(spark, lines).cache()
+        assert staged.count() == 2
+        raise ZeroDivisionError
+    with lakelatch.transaction([orders, lines]) as tx:
+        tx.upsert(orders, same)
+        with pytest.raises(InvalidRequest, match="read it inside the block"):
+            tx.upsert(lines, staged)
+    with (
+        lakelatch.transaction([orders, lines]) as tx,
+        pytest.raises(InvalidRequest, match="read it inside the block"),
+    ):
+        tx.upsert(orders, same)
+    assert rows(orders)[0] == (1, 30) and rows(lines) == [(1, 1, 10), (2, 1, 20)]
