@@ -239,10 +239,8 @@ class Actor:
         partition: str = "",
         name_of: Callable[[int], str] | None = None,
     ) -> WriteStat:
-        """By a task, which may fail and be tried again, and whose first attempt may go on beside the second one; or by
-        the transaction's own process, at its commit.
-
-        `name_of` gives the file's name for each attempt.
+        """By a task, which may fail and be tried again, and whose first attempt may go on beside the second one, by the
+        name that `name_of` gives each attempt; or by the transaction's own process, at its commit.
         """
         data = json.dumps({**content, "work": self.work}).encode()
         if transaction.own_files is not None:
