@@ -215,7 +215,7 @@ def test_incremental_windows(make_scenario: Callable[[dict[str, str]], Scenario]
 def test_commits_that_complete_in_reversed_order(
     make_scenario: Callable[[dict[str, str]], Scenario],
 ) -> None:
-    table = make_scenario({**LAYOUTS["event-time"], **NON_BLOCKING})
+    table = make_scenario({**LAYOUTS["event-time"], **NON_BLOCKING, "lakelatch.rewrite.automatic": "false"})
     table.write(table.values(range(4), 1, "a"))
     depth: list[int] = []
 
