@@ -2,6 +2,7 @@
 
 A table is read after a bulk load, after its compaction, with logs on a tenth of its file groups, and on all of them: a
 tenth of the rows of these was written again. Its peer is what Spark has written of the same rows with the meta columns.
+What the logs change is merged by the first read, which warms up and is in no figure.
 *named* says in the read's options what is wanted (`columns`, and `where` for a lookup); the other reads say it in
 Spark alone; *enabled* is `format("lakelatch")` of a session for which `lakelatch.enable` was called. READ_ROWS says how
 many rows the table has (1,000,000), READ_STATES and READ_WAYS which figures are wanted.
@@ -46,7 +47,7 @@ _QUERIES: tuple[tuple[str, str | None, str | None], ...] = (
     ("scan", None, None),
     ("lookup", None, f"id = '{_KEY}'"),
 )
-_GOAL = {"bulk": 0.3, "compacted": 0.9, "tenth": 0.7, "all": 0.3}
+_GOAL = {"bulk": 0.3, "compacted": 0.9, "tenth": 0.7, "all": 0.5}
 
 
 def run() -> list[Result]:
