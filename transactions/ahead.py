@@ -1,7 +1,7 @@
 """The first requests of a write, made beside the check of what its process remembers of the table.
 
 The write claims its requested time and lists the folders of its partitions while it is asked whether the table is still
-the one that is remembered. The claim is given back if it is not, if the write does not fit the table, or if there is
+the one that is remembered. The claim is given up if it is not, if the write does not fit the table, or if there is
 nothing to write.
 
 If nobody has committed since, the write begins at the remembered tail, with the timeline that the check has listed, and
@@ -45,7 +45,7 @@ class Ahead:
 
     @property
     def instant(self) -> str | None:
-        """The requested time that is claimed, until that is taken or given back."""
+        """The requested time that is claimed, until that is taken or given up."""
         return None if self._claimed is None else self._claimed[0]
 
     def is_current(self, tail: Tail) -> bool:
@@ -59,24 +59,27 @@ class Ahead:
         return not any(map(is_completed, snapshots.listing.listed - self._known))
 
     def take(self, floor: str) -> tuple[str, Heartbeat] | None:
-        """The claim, once, if its time is above this one; else it is given back."""
-        if self._claimed is not None and self._claimed[0] > floor:
-            claimed, self._claimed = self._claimed, None
-            return claimed
-        self.give_back()
-        return None
-
-    def give_back(self) -> None:
-        """Removes the claim, unless it was taken: nothing was written under it. Raises nothing."""
+        """The claim, once, if its time is above this one, which the log has; else it is removed."""
         claimed, self._claimed = self._claimed, None
-        if claimed is None:
-            return
+        if claimed is None or claimed[0] > floor:
+            return claimed
         instant, heartbeat = claimed
         heartbeat.stop()
         try:
             self._context.storage.delete(heartbeat_path(instant))
         except (Unavailable, InvalidRequest) as error:
             _log.warning("could not give the time %s back, which the next recovery does: %s", instant, error)
+        return None
+
+    def give_up(self) -> None:
+        """Leaves the claim as that of a writer that has died, unless it was taken: nothing was written under it.
+
+        A recovery removes it when its time is long past. Nobody may be given it before that: a removal that arrives
+        twice would take away the claim of whoever has it then.
+        """
+        claimed, self._claimed = self._claimed, None
+        if claimed is not None:
+            claimed[1].stop()
 
     def _look_at_tail(self) -> None:
         self._tail_number = self._context.log.tail_number()

@@ -134,7 +134,7 @@ class TransactionManager:
     def begin_ahead(self) -> None:
         """Has the first requests of the next `begin` made with those of `memory_check`; without one it does nothing.
 
-        The instant is claimed by them, before anything else is known: call `give_back` if perhaps nothing begins.
+        The instant is claimed by them, before anything else is known: call `give_up` if perhaps nothing begins.
         """
         context, check, remembered = self.context, self.memory_check, self.memory.log.last
         if check is None or remembered is None or not context.elision.allowed:
@@ -142,10 +142,10 @@ class TransactionManager:
         if context.settings.heartbeat_type != LEASE:  # of a service that is asked for it
             check.beside = self._ahead = Ahead(context, check, remembered, self.memory.folders)
 
-    def give_back(self) -> None:
-        """Gives back what `begin_ahead` has claimed, unless it has begun. Raises nothing."""
+    def give_up(self) -> None:
+        """Gives up what `begin_ahead` has claimed, unless it has begun. Raises nothing."""
         if self._ahead is not None:
-            self._ahead.give_back()
+            self._ahead.give_up()
             self._ahead = None
 
     def begin(self, action: str = DELTA_COMMIT, for_tasks: bool = True, folders: Collection[str] = ()) -> Transaction:
@@ -317,7 +317,7 @@ class TransactionManager:
         if check.is_same():
             self._remembered = True
             return True
-        self.give_back()
+        self.give_up()
         context, log = self.context, self.memory.log
         self.memory = TableMemory.new(
             context.storage, context.system, log.slots_kept, context.provider.domain, self._open_table

@@ -97,7 +97,7 @@ def open_manager(
         try:
             yield manager
         finally:
-            manager.give_back()
+            manager.give_up()
         if remembers:
             _keep_memory(place, manager.memory)
     except WrongLocks:

@@ -69,11 +69,29 @@ def claims(table: Table) -> list[str]:
     return list(table.storage.list(CLAIMS_FOLDER).files)
 
 
-def test_a_claim_that_is_not_used_is_given_back(table: Table) -> None:
+def test_a_time_that_is_not_used_is_nobodys_until_it_is_long_past(table: Table) -> None:
+    """A removal of its claim that arrives late would else take away that of whoever has it next."""
     manager = ahead(table, remembered(table))
-    assert len(claims(table)) == 1
-    manager.give_back()
-    assert claims(table) == [] and table.leftovers() == []
+    (claimed,) = claims(table)
+    manager.give_up()
+    other = begin(table.manager(NON_BLOCKING))
+    assert other.instant > claimed
+    commit(other, own_file(other, "a"))
+    assert claims(table) == [claimed]
+    table.expire(claimed)
+    assert table.manager().recover() == [claimed] and table.leftovers() == []
+
+
+def test_a_time_below_the_log_is_given_back_at_once(table: Table) -> None:
+    memory = remembered(table)
+
+    def commit_later() -> None:
+        table.system.advance(5)
+        write(table.manager(NON_BLOCKING), "b")
+        table.system.advance(-5)
+
+    transaction = begin(ahead(table, memory, before(table, "list", LOG_FOLDER, commit_later)))
+    assert claims(table) == [transaction.instant] and transaction.instant > table.completed()[-1]
 
 
 def test_the_claim_is_that_of_the_next_transaction_alone(table: Table) -> None:
@@ -202,12 +220,12 @@ def test_another_table_in_its_place_is_not_asked_for_a_time(table: Table) -> Non
     assert ahead(table, memory, asked).memory is not memory
 
 
-def test_a_table_of_another_timeline_gets_its_time_back(table: Table) -> None:
+def test_a_table_of_another_timeline_is_another_one(table: Table) -> None:
     """Its last slot is as it was, and the file of that was taken away."""
     memory = remembered(table)
     for path in list(table.storage.walk(TIMELINE_FOLDER)):
         table.storage.delete(path)
-    assert ahead(table, memory).memory is not memory and claims(table) == []
+    assert ahead(table, memory).memory is not memory
 
 
 def test_what_was_listed_counts_if_nobody_has_committed_since(table: Table) -> None:

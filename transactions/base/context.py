@@ -51,7 +51,7 @@ class TableMemory:
 
 
 class Beside(Protocol):
-    """What a write asks beside the check. It is given back where nothing comes of it."""
+    """What a write asks beside the check. It is given up where nothing comes of it."""
 
     @property
     def requests(self) -> Sequence[Callable[[], None]]: ...
@@ -59,7 +59,7 @@ class Beside(Protocol):
     @property
     def instant(self) -> str | None: ...
 
-    def give_back(self) -> None: ...
+    def give_up(self) -> None: ...
 
 
 class MemoryCheck:
@@ -81,7 +81,7 @@ class MemoryCheck:
     def forget(self) -> None:
         """Drops the answers, so that they are asked for again: an opening beside them has failed."""
         if self.beside is not None:
-            self.beside.give_back()
+            self.beside.give_up()
         self.beside = None
         self.has_slot: bool | None = None  # None until it is known
         self._claims: frozenset[str] = frozenset()
