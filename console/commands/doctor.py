@@ -24,7 +24,8 @@ def run(call: Invocation, timeout_s: float) -> Outcome:
         call.console.print(f"[bold]{one.code}[/bold]")
         for name, text in (("fact", one.fact), ("why", one.reason), ("mend", one.mend)):
             call.console.print(f"  {name}: {text}", markup=False, soft_wrap=True)
-    said = f"{len(found.findings)} findings" if found.findings else "nothing found"
+    number = len(found.findings)
+    said = f"{number} finding{'s' if number > 1 else ''}" if number else "nothing found"
     call.console.print(f"{said}; looked at {', '.join(found.checked)}", markup=False, soft_wrap=True)
     code = _UNABLE if found.unable else _FOUND if found.findings else _FINE
     return code, {"findings": [asdict(one) for one in found.findings], "checked": list(found.checked)}
