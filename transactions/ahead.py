@@ -19,6 +19,7 @@ from lakelatch.heartbeat.beat import Heartbeat
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.timeline.instant import is_completed
 from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.transactions.base.after_claim import came_in_time
 from lakelatch.transactions.base.context import MemoryCheck, TransactionContext
 from lakelatch.transactions.claims import beat_of, make_heartbeat
 
@@ -58,8 +59,13 @@ class Ahead:
             return False
         return not any(map(is_completed, snapshots.listing.listed - self._known))
 
-    def take(self, floor: str) -> tuple[str, Heartbeat] | None:
-        """The claim, once, if its time is above this one, which the log has; else it is removed."""
+    def take(self, floor: str, tail: Tail) -> tuple[str, Heartbeat] | None:
+        """The claim, once, if its time is above this one, which the log has; else it is removed.
+
+        Not if its beat names a slot of which recoverers cannot tell any more whether it has ended since.
+        """
+        if not came_in_time(self._context.log, self._remembered.number, tail):
+            self.give_up()
         claimed, self._claimed = self._claimed, None
         if claimed is None or claimed[0] > floor:
             return claimed

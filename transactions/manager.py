@@ -198,7 +198,7 @@ class TransactionManager:
         for _ in range(_BEGINS_MAX):
             context.log.ensure_same_locks(tail)
             floor = max(tail.time, context.snapshot.latest_time)
-            claimed = None if ahead is None else ahead.take(floor)
+            claimed = None if ahead is None else ahead.take(floor, tail)
             instant, heartbeat = claimed or context.clock.claim(
                 floor,
                 beat_of(context, operation_id, tail.number),
@@ -224,7 +224,8 @@ class TransactionManager:
                     listed = look.listed if tail.number == before.number else {}
                     return _Begun(instant, heartbeat, by, tail, listed)
             heartbeat.stop()
-            context.storage.delete(heartbeat_path(instant))
+            if instant <= tail.time:  # else others might be given it, and this removal, if it comes twice, theirs
+                context.storage.delete(heartbeat_path(instant))
         raise Unavailable(f"other writers committed faster than a transaction could begin, {_BEGINS_MAX} times")
 
     def resume(self, state: TransactionState) -> Transaction:

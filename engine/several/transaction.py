@@ -69,7 +69,7 @@ class TablesTransaction:
     table can be changed several times, in order: others see all of it at once. An error in the block, or of any part,
     ends it with all tables as they were. Inside the block nothing of it is visible to others. What is wrong with a
     change is raised where it is called; what comes in its way while its files are staged, by the next call for its
-    table, by the first read of any, or at the end of the block.
+    table, by the first read of any, or at the end of the block, and then by all later ones: the block cannot go on.
 
     With `isolation="snapshot"` two transactions may each read what the other one writes, and both commit. With
     "serializable" one of them ends: whatever has changed a table since it was read is in the way.
@@ -96,6 +96,7 @@ class TablesTransaction:
         self._parts = Parts[Write](system.new_id(), system)
         self._written: dict[str, list[Part[Write]]] = {}  # what is staged
         self._beside: dict[str, Part[Write]] = {}  # what is being staged beside what the block does
+        self._missing: BaseException | None = None  # why a change is not staged whose call had returned
         self._moments: dict[str, TableMoment] | None = None
         self._read: set[str] = set()
         self._at_work: set[str] = set()  # those that are written just now
@@ -251,7 +252,11 @@ class TablesTransaction:
         """Returns once what is staged beside the block in a table is staged. Errors: the write's."""
         part = self._beside.pop(path, None)
         if part is not None:
-            self._staged(path, part)
+            try:
+                self._staged(path, part)
+            except BaseException as error:
+                self._missing = error
+                raise
 
     def await_staged(self) -> None:
         """Returns once all changes so far are staged. Errors: those of changes that were staged beside others."""
@@ -292,6 +297,8 @@ class TablesTransaction:
     def _ensure_open(self) -> None:
         if self._state != _OPEN:
             raise InvalidRequest(f"this transaction is {self._state}: read and write inside its block")
+        if self._missing is not None:
+            raise self._missing
 
     # -- its end ------------------------------------------------------------------------------------------------------
 
@@ -303,6 +310,8 @@ class TablesTransaction:
     def _commit(self) -> None:
         try:
             self.await_staged()
+            if self._missing is not None:
+                raise self._missing
             if self._isolation == SERIALIZABLE and self._written:
                 self._hold_what_was_read()
         except BaseException:

@@ -144,6 +144,22 @@ def test_slots_that_might_have_been_removed_before_the_claim_are_not_relied_on(t
     assert not table.storage.exists(inflight(transaction.instant, transaction.state.action).path)
 
 
+def test_a_claim_that_came_too_late_to_keep_its_slots_is_not_taken(table: Table) -> None:
+    """Recoverers would count its writer as one that has ended, and remove the claim without a slot."""
+    memory = remembered(table)
+    memory.recovered_ns = memory.cleared_ns = None  # so that a recovery looks at the log once more
+
+    def commit_many() -> None:
+        manager = table.manager(NON_BLOCKING)
+        for _ in range(manager.context.log.slots_kept + 1):
+            write(manager, "b")
+        table.system.advance(5)
+
+    manager = ahead(table, memory, before(table, "list", LOG_FOLDER, commit_many))
+    (early,) = claims(table)
+    assert begin(manager).instant > early
+
+
 @pytest.mark.parametrize(
     ("operation", "path"), [("list", LOG_FOLDER), ("put_if_absent", TIMELINE_FOLDER)], ids=["look", "timeline"]
 )
