@@ -12,6 +12,7 @@ from table import BuiltTable, meanwhile
 
 import lakelatch
 from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.run.report import DONE
 from lakelatch.engine.services.cancelling import request_cancel
 from lakelatch.engine.services.joining import Sized, files_of_a_size
 from lakelatch.format.slices.table_view import TableView
@@ -106,6 +107,36 @@ def test_what_was_overwritten_since_the_plan_is_left_alone_whole(events: ArrowTa
     result = table.execute_clustering(plan)
     assert len(result.files) == 1 and files_of(events) == {"a": 1, "b": 2}
     assert rows_of(events) == Counter({("a", 7): 1, ("b", 0): 1, ("b", 1): 1, ("b", 2): 1, ("b", 3): 1})
+
+
+@pytest.mark.parametrize(
+    "point", ["begin.after_open", "write.before_rows", "mark.after", "commit.after_lock", "commit.after_check"]
+)
+def test_an_overwrite_does_not_lose_to_a_join_wherever_it_is(events: ArrowTable, point: str) -> None:
+    joined: list[str] = []
+    optimistic = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+    overwriting, others = ArrowTable(events.path, {**OFF, **optimistic}), ArrowTable(events.path, OPTIONS)
+    with meanwhile(
+        lambda: joined.extend(run.outcome for run in add(others, 3, **{"lakelatch.rewrite.commits": "1"}).services),
+        point,
+    ):
+        overwriting.overwrite(pa.table({"day": ["b"], "x": [7]}, schema=SCHEMA), partitions="touched")
+    assert joined == [DONE]
+    assert rows_of(events) == Counter(
+        {("b", 7): 1, **{row: n for row, n in added(0, 1, 2, 3).items() if row[0] == "a"}}
+    )
+
+
+def test_a_join_that_nobody_asked_for_gives_way_whatever_options_say_of_clusterings(events: ArrowTable) -> None:
+    never = {"lakelatch.service.cancellable": "false", "lakelatch.rewrite.commits": "1"}
+    optimistic = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+    overwriting, others = ArrowTable(events.path, {**OFF, **optimistic}), ArrowTable(events.path, {**OPTIONS, **never})
+    with meanwhile(
+        lambda: overwriting.overwrite(pa.table({"day": ["b"], "x": [7]}, schema=SCHEMA), partitions="touched"),
+        "cluster.before_commit",
+    ):
+        add(others, 3)
+    assert [row for row in rows_of(events) if row[0] == "b"] == [("b", 7)]
 
 
 def test_a_file_that_was_called_off_keeps_its_neighbours(events: ArrowTable) -> None:
