@@ -151,6 +151,18 @@ def test_a_clean_removes_them_with_the_base_file(table: LiveTable) -> None:
     assert kept(table) == [table.root / second.path]
 
 
+def test_a_clean_completes_where_it_may_not_remove_them(table: LiveTable) -> None:
+    made(table)
+    (file,) = kept(table)
+    file.unlink()
+    file.mkdir()  # which no user may remove as a file
+    table.compact()
+    table.write([(1, 8, "newest")])
+    table.clean(CleaningOptions(commits=1))
+    assert len([*(table.root / "p").glob("*.parquet")]) == 1 and kept(table) == [file]
+    assert any(name.endswith(".clean") for name in table.timeline())
+
+
 def test_an_option_leaves_them_alone(table: LiveTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakelatch.engine.read.by_reader.SMALL_LOGS_MAX_BYTES", -1)
     assert SlicesByReader.of(plan_read(str(table.root))).beside_logs
