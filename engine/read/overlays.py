@@ -84,11 +84,17 @@ def ensure_overlays(plan: ReadPlan, executor: Executor, cores: int | None) -> li
 
 
 def remove_overlays(storage: Storage, removed: Iterable[str]) -> None:
-    """Removes the overlays of base files, of whose paths some are `removed`."""
+    """Removes the overlays of base files, of whose paths some are `removed`; raises nothing.
+
+    Other users' readers may have made them, and whoever cleans perhaps may not remove these. They are read no more.
+    """
     bases = {_digest(path) for path in removed if path.endswith(".parquet")}
-    for name in storage.names(OVERLAYS_FOLDER) if bases else ():
-        if name.partition("-")[0] in bases:
-            storage.delete(f"{OVERLAYS_FOLDER}/{name}")
+    try:
+        for name in storage.names(OVERLAYS_FOLDER) if bases else ():
+            if name.partition("-")[0] in bases:
+                storage.delete(f"{OVERLAYS_FOLDER}/{name}")
+    except LakelatchError as error:
+        _log.warning("%s: overlays of files that were removed are left: %s", storage.uri, error)
 
 
 def _make(

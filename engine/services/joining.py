@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate, takewhile
 
 from lakelatch.engine.services.rewriting import operation_on
 from lakelatch.format.file_slices import FileSlice
@@ -54,10 +55,22 @@ def files_of_a_size(files: Iterable[Sized]) -> Iterator[Sequence[Sized]]:
     """
     tiers: dict[int, list[Sized]] = {}
     for one in files:
-        tiers.setdefault(((one[1] // _MB).bit_length() + 1) // 2, []).append(one)
+        tiers.setdefault(_tier_of(one[1]), []).append(one)
     for tier, found in sorted(tiers.items()):
         if tier <= _TIERS_MAX and len(found) >= _FILES_OF_TIER:
             yield from cut(found, _JOINED_BYTES)
+
+
+def first_within(files: Sequence[Sized], most_bytes: int) -> Sequence[Sized]:
+    """The first files of such a set that come to so many bytes at most; the rest is left to later plans.
+
+    Empty if they are few and would stay in their tier: their rows would be written anew once more.
+    """
+    sums = list(takewhile(lambda total: total <= most_bytes, accumulate(size for _, size in files)))
+    if len(sums) < min(_FILES_OF_TIER, len(files)):
+        grown = len(sums) > 1 and _tier_of(sums[-1]) > max(_tier_of(size) for _, size in files)
+        return files[: len(sums)] if grown else ()
+    return files[: len(sums)]
 
 
 def cut(files: Iterable[Sized], most_bytes: int) -> Iterator[Sequence[Sized]]:
@@ -77,6 +90,10 @@ def joined(files: Sequence[Sized]) -> Iterator[ClusteringGroup]:
     *first, last = (group for group, _ in files)
     yield from (replace(group, joined=True) for group in first)
     yield last
+
+
+def _tier_of(size_bytes: int) -> int:
+    return ((size_bytes // _MB).bit_length() + 1) // 2
 
 
 def _group_of(view: TableView, found: FileSlice, size_bytes: int) -> ClusteringGroup:

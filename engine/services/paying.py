@@ -20,7 +20,7 @@ from lakelatch.engine.services.clustering import Clustering
 from lakelatch.engine.services.compaction import Compaction, base_bytes
 from lakelatch.engine.services.compaction_choice import IO_MB, LOG_BYTES, LOGS, with_io
 from lakelatch.engine.services.counters import Counters, last_requested
-from lakelatch.engine.services.joining import Sized, files_of_a_size, joined, sized_files
+from lakelatch.engine.services.joining import Sized, files_of_a_size, first_within, joined, sized_files
 from lakelatch.engine.services.rewriting import busy_groups, due_operations
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
@@ -131,11 +131,10 @@ class PayingJoin(Clustering):
         left = left_before = _left(self.paying, context, spent)
         view = TableView.load(context.table.storage, context.table.config)
         groups: list[ClusteringGroup] = []
-        for files in self._sets(view, busy_groups(context.table.storage, snapshot), partitions):
-            io_bytes = 2 * sum(size for _, size in files)
-            if io_bytes <= left:
-                left -= io_bytes
-                groups += joined(files)
+        for found in self._sets(view, busy_groups(context.table.storage, snapshot), partitions):
+            files = first_within(found, left // 2)
+            left -= 2 * sum(size for _, size in files)
+            groups += joined(files) if files else ()
         return self.plan_of(view, groups, snapshot, {SPENT: str(spent + left_before - left)})
 
     def _sets(

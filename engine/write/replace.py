@@ -16,13 +16,14 @@ from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.file_groups import replace_commits, undone_replaces
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.slices.table_view import TableView
-from lakelatch.timeline.actions import INSERT_OVERWRITE, REPLACE_COMMIT, SERVICES_THAT_ADD_A_SLICE
+from lakelatch.timeline.actions import INSERT_OVERWRITE, REPLACE_COMMIT, SERVICE_OPERATIONS, SERVICES_THAT_ADD_A_SLICE
 from lakelatch.timeline.instant import COMPLETED, Instant
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.staged import renewed
 from lakelatch.transactions.base.outcome import Changed, Displaced
 from lakelatch.transactions.checks import At
+from lakelatch.transactions.conflicts.contract import OtherWrite
 
 Choice: TypeAlias = Callable[[Collection[str]], set[str]]
 
@@ -85,8 +86,18 @@ class Replacement:
         lacking = self._lacking(replaced, metadata)
         if lacking:
             return Displaced(lacking)
-        possible = [one for one in completed if one.action != REPLACE_COMMIT or not self._non_blocking]
+        possible = [one for one in completed if not self._goes_along_with(one)]
         return Changed(replace(at.staged, metadata=replace(metadata, replaced=replaced), possible=possible))
+
+    def _goes_along_with(self, other: OtherWrite) -> bool:
+        """Whether the other write is in nobody's way, since what it made is replaced with the rest.
+
+        A clustering changed no rows. In a table without a record key the rows written here have file groups of their
+        own, so nothing depends on which ones hold those that go.
+        """
+        if other.action != REPLACE_COMMIT:
+            return False
+        return self._non_blocking or (self._table.config.appends_only and other.operation_type in SERVICE_OPERATIONS)
 
     def _replaced(self, live: Collection[FileGroup], empty: Collection[FileGroup]) -> dict[str, tuple[str, ...]]:
         groups: dict[str, list[str]] = {}

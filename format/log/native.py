@@ -23,12 +23,15 @@ _PREFIX = "hudi.log.format."
 _AS_ONE = f"{_PREFIX}metadata"  # all headers as one JSON text, as they were at first
 _NEWEST_VERSION = 2
 _ROWS = "log.parquet"
+_TEXTS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
 def read_native_log(
-    data: bytes, file: LogFile, path: str, columns: Collection[str] | None = None
+    data: bytes, file: LogFile, path: str, columns: Collection[str] | None = None, ordering: str = ""
 ) -> Iterator[LogEntries]:
     """The contents of a native log file; of `columns` those that its rows have, or all of them.
+
+    `ordering` is the field whose values decide between a row and a delete, if any do.
 
     Errors: `CorruptTable` for what does not decode, `InvalidRequest` for what is of a kind that cannot be read here.
     """
@@ -38,31 +41,43 @@ def read_native_log(
     try:
         parquet = pq.ParquetFile(io.BytesIO(data))
         headers = _headers(parquet.schema_arrow.metadata or {})
-        _check(headers, path)
+        _check(headers, file.instant, path)
         known = parquet.schema_arrow.names
+        if len(set(known)) < len(known):
+            raise ValueError(f"of the columns {', '.join(known)} some have the same name")
         wanted = known if columns is None or not has_rows else [name for name in known if name in columns]
         table = parquet.read(wanted, use_threads=False)
         table.validate(full=True)  # nothing else says whether the bytes are as they were written
+        table = _with_text_keys(table)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptTable(f"the log file {path} does not decode: {error}", path=path) from error
-    instant = headers.get("INSTANT_TIME", file.instant)
     if has_rows:
-        yield LogEntries(instant, records=table, partial=headers.get("IS_PARTIAL", "").lower() == "true", path=path)
+        partial = headers.get("IS_PARTIAL", "").lower() == "true"
+        yield LogEntries(file.instant, records=table, partial=partial, path=path)
     else:
-        yield LogEntries(instant, deletes=_deletes(table, path), path=path)
+        yield LogEntries(file.instant, deletes=_deletes(table, ordering, path), path=path)
 
 
 def _headers(footer: Mapping[bytes, bytes]) -> dict[str, str]:
-    """The headers by Hudi's names for them."""
+    """The headers by Hudi's names for them, as texts: JSON has numbers and truth values too. Errors: `ValueError`."""
     texts = {key.decode(): value.decode() for key, value in footer.items() if key.startswith(_PREFIX.encode())}
     as_one = json.loads(texts.pop(_AS_ONE, "{}"))
-    return {**as_one, **{key.removeprefix(_PREFIX): value for key, value in texts.items()}}
+    if not isinstance(as_one, dict):
+        raise ValueError(f"its headers are {as_one!r}, and not an object of JSON")
+    said = {name: value if isinstance(value, str) else json.dumps(value) for name, value in as_one.items()}
+    return {**said, **{key.removeprefix(_PREFIX): value for key, value in texts.items()}}
 
 
-def _check(headers: Mapping[str, str], path: str) -> None:
+def _check(headers: Mapping[str, str], instant: str, path: str) -> None:
     if "SCHEMA" not in headers:
         raise CorruptTable(
             f"the log file {path} has no {_PREFIX}SCHEMA in its footer: restore it from a copy", path=path
+        )
+    if headers.get("INSTANT_TIME", instant) != instant:
+        raise CorruptTable(
+            f"the log file {path} is of the instant {headers['INSTANT_TIME']} by its footer, and of {instant} by its "
+            "name: restore it from a copy",
+            path=path,
         )
     if int(headers.get("VERSION", "1")) > _NEWEST_VERSION:
         raise InvalidRequest(
@@ -78,12 +93,28 @@ def _check(headers: Mapping[str, str], path: str) -> None:
         )
 
 
-def _deletes(table: pa.Table, path: str) -> Deletes:
+def _with_text_keys(table: pa.Table) -> pa.Table:
+    """The rows, with their record keys as plain text. Errors: `ValueError` if these are none."""
+    if RECORD_KEY_COLUMN not in table.column_names:
+        return table
+    at, keys = table.column_names.index(RECORD_KEY_COLUMN), table[RECORD_KEY_COLUMN]
+    kind = keys.type.value_type if pa.types.is_dictionary(keys.type) else keys.type
+    if kind not in _TEXTS:
+        raise ValueError(f"its record keys are of type {kind}, and not texts")
+    return table.set_column(at, RECORD_KEY_COLUMN, keys.cast(kind).cast(pa.string()))
+
+
+def _deletes(table: pa.Table, ordering: str, path: str) -> Deletes:
     """Deletes of these keys, each with the value of the ordering field or null: those are all columns of the file."""
     if RECORD_KEY_COLUMN not in table.column_names or table[RECORD_KEY_COLUMN].null_count:
         raise CorruptTable(f"the log file {path} has deletes without a record key: restore it from a copy", path=path)
-    ordering = table.drop_columns([RECORD_KEY_COLUMN])
-    if ordering.num_columns > 1:
-        names = ", ".join(ordering.column_names)
+    values = table.drop_columns([RECORD_KEY_COLUMN])
+    names = ", ".join(values.column_names)
+    if values.num_columns > 1:
         raise InvalidRequest(f"the log file {path} orders deletes by {names}: lakelatch knows one field", path=path)
-    return Deletes(table[RECORD_KEY_COLUMN], "", ordering.column(0) if ordering.num_columns else None)
+    if names and ordering and names != ordering:
+        raise InvalidRequest(
+            f"the log file {path} orders deletes by {names}, and the table by {ordering}: have Hudi compact the table",
+            path=path,
+        )
+    return Deletes(table[RECORD_KEY_COLUMN], "", values.column(0) if names else None)

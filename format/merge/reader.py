@@ -25,12 +25,16 @@ from lakelatch.timeline.log.whole_timeline import WholeTimeline
 
 @dataclass(frozen=True)
 class SliceReader:
-    """Reads the files of one slice. `schema` holds the columns that the caller wants and those that decide who wins."""
+    """Reads the files of one slice. `schema` holds the columns that the caller wants and those that decide who wins.
+
+    `ordering` is the field that decides between rows and deletes, if one does.
+    """
 
     storage: Storage
     file_slice: FileSlice
     schema: pa.Schema
     more: tuple[LogEntries, ...] = ()
+    ordering: str = ""
 
     def above(self, entries: Sequence[LogEntries]) -> SliceReader:
         """The same slice with entries that lie in no log file yet, above those of its log files."""
@@ -65,8 +69,9 @@ class SliceReader:
             data = self.storage.read(path)
             if not data:
                 ensure_tombstone(WholeTimeline.load(self.storage), path)
-            read = partial(read_native_log, data, name) if name.native else partial(read_log_file, data)
-            for entries in read(path, self.schema.names):
+            columns = self.schema.names
+            native = partial(read_native_log, data, name, ordering=self.ordering)
+            for entries in (native if name.native else partial(read_log_file, data))(path, columns):
                 if entries.rolled_back is not None or entries.instant == name.instant:
                     yield entries
                 del entries  # else it stays while the next one is decoded

@@ -77,7 +77,8 @@ class RowMerging(Merging):
         deciding = [RECORD_KEY_COLUMN, *([ordering_field] if ordering_field else [])]
         if IS_DELETED_COLUMN in schema.names:
             deciding.append(IS_DELETED_COLUMN)
-        return cls(SliceReader(storage, file_slice, needed_columns(schema, columns, deciding)), ordering_field)
+        needed = needed_columns(schema, columns, deciding)
+        return cls(SliceReader(storage, file_slice, needed, ordering=ordering_field or ""), ordering_field)
 
     def prepared(self, block: LogEntries) -> LogEntries:
         if block.partial:

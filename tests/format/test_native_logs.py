@@ -113,6 +113,38 @@ def test_deletes_of_a_native_log_count_by_their_ordering_value(table: MadeByHand
     assert table.read() == [("b", 5, "old"), ("e", 1, "new")]
 
 
+KEY = "_hoodie_record_key"
+NEW = rows_of(2, ("a", 6, "new"))
+
+
+def headed(said: object) -> bytes:
+    """A log of one row, whose headers are this in JSON."""
+    sink = io.BytesIO()
+    pq.write_table(NEW.replace_schema_metadata({"hudi.log.format.metadata": json.dumps(said)}), sink)
+    return sink.getvalue()
+
+
+def keyed(rows: pa.Table, keys: pa.Array) -> bytes:
+    return parquet(rows.set_column(rows.column_names.index(KEY), KEY, keys))
+
+
+def test_headers_in_json_may_be_numbers_and_truth_values(table: MadeByHand) -> None:
+    said = {"VERSION": 2, "SCHEMA": AVRO, "INSTANT_TIME": int(time_of(2))}
+    table.write(2, {log(2): headed({**said, "IS_PARTIAL": False})})
+    assert table.read()[0] == ("a", 6, "new")
+    table.write(4, {log(4): headed({"SCHEMA": AVRO, "IS_PARTIAL": True})})
+    with pytest.raises(InvalidRequest, match="partial update by Hudi"):
+        table.read()
+
+
+@pytest.mark.parametrize("keys", [pa.array(["a"], pa.large_string()), pa.array(["a"]).dictionary_encode()])
+def test_keys_may_be_texts_of_any_kind(table: MadeByHand, keys: pa.Array) -> None:
+    table.write(2, {log(2): keyed(NEW, keys)})
+    assert table.read()[0] == ("a", 6, "new")
+    table.write(4, {log(4, "deletes.parquet"): keyed(deletes(("a", 7)), keys)})
+    assert table.read() == [("b", 5, "old"), ("c", 5, "old")]
+
+
 def test_a_slice_may_have_logs_of_both_kinds(table: MadeByHand) -> None:
     inline = encode_log_file(time_of(2), AVRO, rows_of(2, ("a", 6, "inline")), Deletes(pa.array(["c"]), "", None))
     table.write(2, {f".{FILE_ID}_{time_of(2)}.log.1_{TOKEN}": inline})
@@ -148,6 +180,20 @@ def test_a_write_that_did_not_complete_is_not_read(table: MadeByHand) -> None:
             "partial update by Hudi",
         ),
         (log(2, "log.orc"), b"ORC", InvalidRequest, "no parquet file"),
+        *(
+            (log(2), headed(said), CorruptTable, "does not decode")
+            for said in ([], 5, None, {"SCHEMA": AVRO, "VERSION": None})
+        ),
+        (log(2), headed({"SCHEMA": AVRO, "INSTANT_TIME": time_of(1)}), CorruptTable, f"instant {time_of(1)} by"),
+        (log(2), parquet(NEW.append_column("v", pa.array(["twice"]))), CorruptTable, "the same name"),
+        (log(2), keyed(NEW, pa.array([1])), CorruptTable, "keys are of type int64"),
+        (log(2, "deletes.parquet"), keyed(deletes(("a", 6)), pa.array([1])), CorruptTable, "keys are of type int64"),
+        (
+            log(2, "deletes.parquet"),
+            parquet(deletes(("a", 6)).rename_columns([KEY, "v"])),
+            InvalidRequest,
+            "orders deletes by v, and the table by ts",
+        ),
         (log(2, "deletes.parquet"), parquet(pa.table({"ts": [1]})), CorruptTable, "without a record key"),
     ],
 )

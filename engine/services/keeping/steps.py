@@ -71,9 +71,8 @@ class Steps:
         span = options.archiving.max_commits - options.archiving.min_commits
         paying = replace(inline.paying, commits=min(inline.paying.commits, span))
         self.paying_compaction = PayingCompaction(options.compaction, options.cancellation, inline.trigger, paying)
-        self.paying_join = PayingJoin(
-            options.clustering, options.cancellation, inline.clustering_commits, inline.paying
-        )
+        gives_way = replace(options.cancellation, cancellable=True)  # whatever they say: nobody asked for the plan
+        self.paying_join = PayingJoin(options.clustering, gives_way, inline.clustering_commits, inline.paying)
         self.log_compaction = LogCompaction(options.compaction)
         at_once = replace(options.clustering, least_commits=0)  # `due` has checked that
         self.clustering = Clustering(at_once, options.cancellation, inline.clustering_commits)

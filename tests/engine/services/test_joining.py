@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from table import BuiltTable, meanwhile
 
 import lakelatch
 from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.run.report import DONE
 from lakelatch.engine.services.cancelling import request_cancel
-from lakelatch.engine.services.joining import Sized, files_of_a_size
+from lakelatch.engine.services.joining import Sized, files_of_a_size, first_within
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage import LocalStorage
 from lakelatch.timeline.actions import CLUSTERING
@@ -108,6 +110,36 @@ def test_what_was_overwritten_since_the_plan_is_left_alone_whole(events: ArrowTa
     assert rows_of(events) == Counter({("a", 7): 1, ("b", 0): 1, ("b", 1): 1, ("b", 2): 1, ("b", 3): 1})
 
 
+@pytest.mark.parametrize(
+    "point", ["begin.after_open", "write.before_rows", "mark.after", "commit.after_lock", "commit.after_check"]
+)
+def test_an_overwrite_does_not_lose_to_a_join_wherever_it_is(events: ArrowTable, point: str) -> None:
+    joined: list[str] = []
+    optimistic = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+    overwriting, others = ArrowTable(events.path, {**OFF, **optimistic}), ArrowTable(events.path, OPTIONS)
+    with meanwhile(
+        lambda: joined.extend(run.outcome for run in add(others, 3, **{"lakelatch.rewrite.commits": "1"}).services),
+        point,
+    ):
+        overwriting.overwrite(pa.table({"day": ["b"], "x": [7]}, schema=SCHEMA), partitions="touched")
+    assert joined == [DONE]
+    assert rows_of(events) == Counter(
+        {("b", 7): 1, **{row: n for row, n in added(0, 1, 2, 3).items() if row[0] == "a"}}
+    )
+
+
+def test_a_join_that_nobody_asked_for_gives_way_whatever_options_say_of_clusterings(events: ArrowTable) -> None:
+    never = {"lakelatch.service.cancellable": "false", "lakelatch.rewrite.commits": "1"}
+    optimistic = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+    overwriting, others = ArrowTable(events.path, {**OFF, **optimistic}), ArrowTable(events.path, {**OPTIONS, **never})
+    with meanwhile(
+        lambda: overwriting.overwrite(pa.table({"day": ["b"], "x": [7]}, schema=SCHEMA), partitions="touched"),
+        "cluster.before_commit",
+    ):
+        add(others, 3)
+    assert [row for row in rows_of(events) if row[0] == "b"] == [("b", 7)]
+
+
 def test_a_file_that_was_called_off_keeps_its_neighbours(events: ArrowTable) -> None:
     table = built_of(events)
     plan = table.plan_clustering("")
@@ -127,13 +159,36 @@ def test_a_plan_that_was_called_off_leaves_the_files(events: ArrowTable) -> None
     assert len(events.cluster()) == 1 and rows_of(events) == added(0, 1, 2)
 
 
+def sized(*sizes_mb: float) -> list[Sized]:
+    return [(ClusteringGroup("", str(at), "f", ()), int(size * MB)) for at, size in enumerate(sizes_mb)]
+
+
 def test_files_are_joined_with_those_of_their_size() -> None:
     def sets(*sizes: float) -> list[list[float]]:
-        files: list[Sized] = [(ClusteringGroup("", str(at), "f", ()), int(size * MB)) for at, size in enumerate(sizes)]
-        return [[size / MB for _, size in found] for found in files_of_a_size(files)]
+        return [[size / MB for _, size in found] for found in files_of_a_size(sized(*sizes))]
 
     assert sets(0.125, 0.5, 3, 0.75) == [], "three of a size"
     assert sets(0.125, 0.5, 3, 0.75, 0.25) == [[0.125, 0.5, 0.75, 0.25]]
     assert sets(20, 1, 3, 1, 40, 3, 2, 20, 20) == [[1, 3, 1, 3, 2], [20, 40, 20, 20]]
     assert sets(60, 60, 60, 60, 60) == [[60, 60], [60, 60]], "about 128 MB each"
     assert sets(64, 64, 64, 64) == []
+
+
+def test_of_a_set_that_a_budget_does_not_hold_the_first_files_are_joined() -> None:
+    def counts(*sizes: float) -> list[int]:
+        return [len(first_within(found, 32 * MB)) for found in files_of_a_size(sized(*sizes))]
+
+    assert counts(*[1.1] * 31) == [29] and counts(*[0.5] * 5) == [5]
+    assert counts(*[9] * 4) == [3] and counts(*[15] * 4) == [2], "they are of the next tier then"
+    assert counts(*[20] * 4) == [0]
+    assert not first_within(sized(1, 1, 1, 1), 3 * MB), "they would be joined again"
+
+
+def test_a_table_joins_as_much_as_a_days_budget_has_left(tmp_path: Path) -> None:
+    table = ArrowTable(str(tmp_path / "events"), OFF)
+    for _ in range(12):
+        table.insert(pa.table({"day": ["a"], "x": pa.array([os.urandom(150_000)])}))
+    budget = {"lakelatch.rewrite.daily.mb": "2", "lakelatch.rewrite.commits": "1"}
+    small = pa.table({"day": ["b"], "x": [b"b"]})
+    (run,) = ArrowTable(table.path, OPTIONS).insert(small, options=budget).services
+    assert run.outcome == DONE and files_of(table) == {"a": 7, "b": 1}, "six of 150 KB are read and written"
