@@ -8,13 +8,15 @@ needs to know nothing of transactions; only the completion times of staged commi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, TypeVar
 
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import FileStatus, Listing, Storage, SupportsFirstPaths
+from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.instant import TIMELINE_FOLDER, completed, is_seen, parse_file_name, requested_time, staged_time
 from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.snapshot import Mark
 
 T = TypeVar("T")
 
@@ -41,12 +43,17 @@ class StagedCommit:
 class StagedStorage(Storage):
     """A table's storage as of a completion time, None for now, that shows these commits as well. Pickles.
 
-    What is written goes to the table.
+    What is written goes to the table. `there` are the files of writes that had completed by then, for whoever plans a
+    read (`WholeTimeline`); those who carry it out get none of them.
     """
 
     storage: Storage
     moment: str | None
     commits: tuple[StagedCommit, ...] = ()
+    there: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "there": frozenset()}
 
     @property
     def instants(self) -> list[str]:
@@ -126,10 +133,10 @@ class _FlatStagedStorage(StagedStorage):
         return self.storage.first_paths(folder)
 
 
-def as_of(storage: Storage, moment: str | None) -> StagedStorage:
-    """A table's storage at a moment, with nothing staged yet."""
+def as_of(storage: Storage, mark: Mark) -> StagedStorage:
+    """A table's storage at the moment of a mark, with nothing staged yet."""
     kind = _FlatStagedStorage if isinstance(storage, SupportsFirstPaths) else StagedStorage
-    return kind(storage, moment)
+    return kind(storage, mark.moment, there=frozenset(filter(_is_write, mark.names)))
 
 
 def with_staged(storage: StagedStorage, commit: StagedCommit) -> StagedStorage:
@@ -139,7 +146,7 @@ def with_staged(storage: StagedStorage, commit: StagedCommit) -> StagedStorage:
 
 def by_now(storage: StagedStorage) -> Storage:
     """The table as it is now, with the same commits."""
-    return replace(storage, moment=None) if storage.commits else storage.storage
+    return replace(storage, moment=None, there=frozenset()) if storage.commits else storage.storage
 
 
 def renewed(storage: Storage, commits: Sequence[CommitMetadata]) -> Storage:
@@ -158,3 +165,9 @@ def _is_of(name: str, moment: str | None) -> bool:
     """Whether a file of the timeline was there at a moment, if it is a completed one; what is pending has no effect."""
     one = parse_file_name(name)
     return one is None or one.completion is None or is_seen(one.completion, moment)
+
+
+def _is_write(name: str) -> bool:
+    """Whether a file of the timeline is that of a completed write."""
+    one = parse_file_name(name)
+    return one is not None and one.completion is not None and one.action in WRITE_ACTIONS

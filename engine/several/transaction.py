@@ -176,9 +176,9 @@ class TablesTransaction:
         return self._moments[path]
 
     def staged_in(self, path: str) -> StagedStorage | None:
-        """A table's storage with what this transaction has written in it so far; None if that is nothing."""
+        """A table's storage at the moment, with what this transaction has written; None if that is still to come."""
         self._await(path)
-        return self._seen(path) if path in self._written else None
+        return self._seen(path)
 
     def _seen(self, path: str) -> StagedStorage | None:
         """The table as it was at its moment, with what is staged; None if it has neither been read nor changed yet.
@@ -194,7 +194,7 @@ class TablesTransaction:
                 f"others have replaced file groups of {without_secrets(path)} between the first change of it in this "
                 "transaction and its first read, which would not see that change: run the block again, or read first"
             )
-        found = as_of(self._storages[path], mark.moment)
+        found = as_of(self._storages[path], mark)
         for write in writes:
             found = write.shown_in(found)
         return found

@@ -12,7 +12,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from lakelatch.errors import WriteConflict
 from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.storage.uris import without_secrets
 from lakelatch.timeline.actions import PENDING_WRITE_ACTIONS, RESTORE, ROLLBACK, SAVEPOINT, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.level_file import ArchivedInstant
@@ -33,6 +35,7 @@ from lakelatch.timeline.metadata import CommitMetadata, RollbackPlan
 from lakelatch.timeline.plans.restore_plan import RestorePlan
 from lakelatch.timeline.service_metadata import read_rolled_back
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.timeline.staged import StagedStorage
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,16 @@ class WholeTimeline:
     ) -> WholeTimeline:
         """The table's timeline now. A table that has archived nothing costs what its active timeline costs.
 
-        `active` is for a caller that has just listed it, and `rollbacks` for one that has read them.
+        `active` is for a caller that has just listed it, and `rollbacks` for one that has read them. Errors:
+        `WriteConflict` if others have undone something that a transaction over several tables has seen.
         """
         active = active or Snapshot.load(storage)
         rollbacks = rollbacks or Rollbacks(storage)
         active = active.without(rollbacks.late(active))
-        return cls(storage, active, History.load(storage) if active.has_history else History.empty(storage), rollbacks)
+        history = History.load(storage) if active.has_history else History.empty(storage)
+        if isinstance(storage, StagedStorage):
+            _ensure_all_there(storage, active, history)
+        return cls(storage, active, history, rollbacks)
 
     def names_now(self) -> frozenset[str]:
         """The names that count on the active timeline now: files may have gone and come back since it was listed."""
@@ -242,3 +249,15 @@ def _read(storage: Storage, instant: Instant, read: Callable[[History, ArchivedI
         if data is None:
             raise
         return data
+
+
+def _ensure_all_there(storage: StagedStorage, active: Snapshot, history: History) -> None:
+    """Errors: `WriteConflict` if what was there at the storage's moment neither counts any more nor was archived."""
+    gone = {requested_time(name) for name in storage.there.difference(active.names)}
+    undone = gone.difference(history.find_all(gone)) if gone else gone
+    if undone:
+        raise WriteConflict(
+            f"others have taken {without_secrets(storage.uri)} back to before {min(undone)}, which this transaction "
+            "has seen: run the block again",
+            instant=min(undone),
+        )
