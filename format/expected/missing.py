@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from lakelatch.errors import CorruptTable, Unavailable
+from lakelatch.errors import CorruptTable, Unavailable, WriteConflict
+from lakelatch.format.expected.cleaned import cleaned_after
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import BaseFile, LogFile, is_compacted_log, parse_data_file
 from lakelatch.storage.contract import NotFound, Storage, path_below
@@ -25,6 +26,7 @@ from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.history.named_files import Named, recall
 from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
+from lakelatch.timeline.staged import StagedStorage
 
 _CHECKS_MAX = 20
 Groups = list[list[FileSlice]]
@@ -140,9 +142,28 @@ def confirmed(view: View, found: Collection[Missing]) -> list[Missing]:
 
 
 def ensure_none(view: View, found: Collection[Missing]) -> None:
-    """Raises `CorruptTable` for the first of these files that a second check finds missing as well."""
+    """Raises `CorruptTable` for the first of these files that a second check finds missing as well.
+
+    `WriteConflict` where a clean has removed it after the moment at which a transaction over several tables sees it.
+    """
     for one in confirmed(view, found) if found else ():
-        raise one.error()
+        raise _cleaned_since(view.storage, one) or one.error()
+
+
+def _cleaned_since(storage: Storage, missing: Missing) -> WriteConflict | None:
+    if not isinstance(storage, StagedStorage) or storage.moment is None:
+        return None
+    cleaned = cleaned_after(WholeTimeline.load(storage.storage), storage.moment)
+    partition, _, name = missing.path.rpartition("/")
+    clean = cleaned.get(partition, {}).get(name)
+    if clean is None:
+        return None
+    return WriteConflict(
+        f"this transaction needs {missing.path!r}, which the clean {clean} has removed since its first read, as others "
+        "have written its file group anew: run the block again",
+        path=missing.path,
+        clean=clean,
+    )
 
 
 def _is_of(name: str, instant: Instant) -> bool:

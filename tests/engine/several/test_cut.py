@@ -17,7 +17,7 @@ from lakelatch.storage.local import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.log.events import LOG_FOLDER, slot_path
-from lakelatch.timeline.staged import as_of
+from lakelatch.timeline.staged import StagedStorage
 
 _WRITES_MOST = 8  # then nobody writes any more, and every cut comes to its end
 
@@ -122,7 +122,8 @@ def test_a_part_whose_file_was_there_beside_the_first_listing_was_decided_before
     if not was_there:
         file.rename(hidden)
     storages: dict[str, Storage] = {
-        path: as_of(WatchedStorage.at(path, partial(told, number)), None) for number, path in enumerate(tables.paths)
+        path: StagedStorage(WatchedStorage.at(path, partial(told, number)), None)
+        for number, path in enumerate(tables.paths)
     }
     moments = take_cut(storages, None, REAL_SYSTEM, lambda uri: LocalStorage(uri.removeprefix("file://")))
     assert as_seen(tables, moments) == [{1: 11, 2: 20}, {1: 11, 2: 20}]

@@ -1,0 +1,103 @@
+"""Tables that others restore, clean or remove while a transaction over several tables has seen them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from several_tables import FIRST, OPTIMISTIC, Tables, rows, values
+
+import lakelatch
+from lakelatch.errors import WriteConflict
+from lakelatch.failpoints import calling
+
+ARCHIVING = {
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+    "lakelatch.archive.minimum.age.seconds": "0",
+}
+CLEANING = {"hoodie.cleaner.commits.retained": "1"}
+
+
+def by_others(act: Callable[..., object], *arguments: object) -> None:
+    """Called in a thread of its own, in which no transaction is open."""
+    others = Thread(target=act, args=arguments)
+    others.start()
+    others.join()
+
+
+def restored(tables: Tables) -> Callable[[], None]:
+    """What takes the first table back to its first commit, after it has got another one."""
+    table = lakelatch.open(tables.paths[0], OPTIMISTIC)
+    first = lakelatch.snapshot(tables.paths).times[tables.paths[0]]
+    tables.write(0, {1: 11, 3: 30})
+    return lambda: by_others(table.restore, first)
+
+
+@pytest.mark.parametrize("changed", [{}, {5: 50}], ids=["read only", "changed as well"])
+def test_what_others_take_back_ends_the_next_read(tmp_path: Path, changed: Mapping[int, int]) -> None:
+    """All reads are of one moment; what was there then would be missing."""
+    tables = Tables(tmp_path)
+    path, other = tables.paths
+    restore = restored(tables)
+    block = lakelatch.transaction(tables.paths, OPTIMISTIC)
+    with pytest.raises(WriteConflict, match="run the block again"), block as tx:
+        assert values(tx.to_arrow(path)) == {1: 11, 2: 20, 3: 30}
+        if changed:
+            tx.upsert(path, rows(changed))
+            assert values(tx.to_arrow(path)) == {1: 11, 2: 20, 3: 30, **changed}
+        tx.upsert(other, rows({1: 12}, 2))
+        restore()
+        tx.to_arrow(path)
+    assert tables.now() == [FIRST, FIRST]
+
+
+def test_so_does_a_restore_that_is_under_way(tmp_path: Path) -> None:
+    """What it names is void from then on, and may be gone in a moment."""
+    tables = Tables(tmp_path)
+    restore = restored(tables)
+    found = list[BaseException]()
+    with lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+        assert values(tx.to_arrow(tables.paths[0])) == {1: 11, 2: 20, 3: 30}
+
+        def read() -> None:
+            with pytest.raises(WriteConflict, match="run the block again") as raised:
+                tx.to_arrow(tables.paths[0])
+            found.append(raised.value)
+
+        with calling(lambda _: read(), ["restore.after_claim"]):
+            restore()
+    assert len(found) == 1 and tables.now()[0] == FIRST
+
+
+def test_what_is_archived_meanwhile_is_seen_as_before(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    path = tables.paths[0]
+    with lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+        assert values(tx.to_arrow(path)) == FIRST
+        for number in range(4):
+            tables.write(0, {3: number}, 20 + number)
+        by_others(lakelatch.open(path, OPTIMISTIC).compact)
+        for number in range(4):
+            tables.write(0, {3: number}, 30 + number)
+        by_others(partial(lakelatch.archive, path, ARCHIVING))
+        assert tx.mark_of(path).snapshot().writes[0].file_name not in os.listdir(f"{path}/.hoodie/timeline")
+        assert values(tx.to_arrow(path)) == FIRST
+
+
+def test_a_change_that_needs_what_a_clean_has_removed_is_a_conflict(tmp_path: Path) -> None:
+    """Nothing is damaged: others have written the file group anew since."""
+    made = {"hoodie.datasource.write.table.type": "COPY_ON_WRITE", "hoodie.bucket.index.num.buckets": "1"}
+    tables = Tables(tmp_path, 1, made)
+    (path,) = tables.paths
+    with pytest.raises(WriteConflict, match="has removed"), lakelatch.transaction([path], OPTIMISTIC) as tx:
+        assert values(tx.to_arrow(path)) == FIRST
+        for number in range(3):
+            tables.write(0, {3: number}, 20 + number)
+        by_others(lakelatch.open(path, {**OPTIMISTIC, **CLEANING}).clean)
+        tx.upsert(path, rows({4: 40}, 2))
+    assert tables.now() == [{**FIRST, 3: 2}] and not lakelatch.verify(path).findings
