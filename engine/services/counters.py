@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from operator import attrgetter
+from zlib import crc32
 
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.actions import DELTA_COMMIT, LOG_COMPACTION
@@ -59,6 +60,12 @@ class Counters:
     def has_plan(self, instant: Instant, action: str) -> bool:
         """Whether the instant was planned as this action."""
         return any(one.state == REQUESTED and one.action == action for one in self.snapshot.of(instant.requested))
+
+    def is_drawn(self, every: int) -> bool:
+        """Whether it is the last commit's turn, one in so many: drawn from its time, so that it needs no state, and no
+        rhythm of writes and services avoids it.
+        """
+        return crc32((self.writes[-1].completion or "").encode()) % every == 0
 
     def earlier(self, by_ms: int) -> str:
         """The time `by_ms` ago, by the clock of this machine."""

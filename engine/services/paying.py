@@ -27,6 +27,7 @@ from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
+from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import CLUSTERING, COMMIT, COMPACTION, REPLACE_COMMIT
 from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.metadata import CompactionOperation, FileGroup
@@ -37,19 +38,28 @@ _MB = 1024 * 1024
 _OPEN_BYTES = 256 * 1024  # what opening a file costs a read, in bytes that it could have read meanwhile
 _LEAST_RATIO = 0.1  # of logs to base, if no option says one
 _HERE_BYTES = 64 * _MB  # of one plan that the caller's own process carries out, while the caller waits
+# From one compaction to the next: a table that is written many times a second would else be compacted all the time, of
+# which no read that takes its seconds has anything.
+_BETWEEN_MS = 60_000
 _LOOKED_AT = 64  # file groups with the most logs, of which one that pays makes a plan worth while
 
 
 @dataclass(frozen=True)
 class PayingCompaction(Compaction):
-    """Compacts what pays, within a day's budget. A look is due after every `paying.commits` delta commits."""
+    """Compacts what pays, within a day's budget.
+
+    A look is due after `paying.commits` delta commits, and not within a minute of the last plan, by the table's times.
+    """
 
     paying: PayingOptions = field(default_factory=PayingOptions)
 
     def due(self, counters: Counters) -> bool:
         if counters.waiting(COMPACTION):
             return False
-        return _is_turn(counters.deltas_after(last_requested(counters.completed(COMMIT))), self.paying)
+        last = last_requested(counters.completed(COMMIT))
+        if last and counters.writes and to_ms(counters.writes[-1].completion or last) < to_ms(last) + _BETWEEN_MS:
+            return False
+        return _is_turn(counters, counters.deltas_after(last), self.paying)
 
     def may_execute(self, context: ServiceContext, instant: str) -> bool:
         """Whether nobody asked for the plan: others are for those who did."""
@@ -114,7 +124,7 @@ class PayingJoin(Clustering):
     def due(self, counters: Counters) -> bool:
         if counters.waiting(CLUSTERING):
             return False
-        return _is_turn(counters.completed_after(_last_clustering(counters), COMMIT), self.paying)
+        return _is_turn(counters, counters.completed_after(_last_clustering(counters), COMMIT), self.paying)
 
     def may_execute(self, context: ServiceContext, instant: str) -> bool:
         """Whether nobody asked for the plan: others are for those who did."""
@@ -149,9 +159,12 @@ def _with_new_files(view: TableView) -> list[str]:
     return sorted({found.partition for found in newest})
 
 
-def _is_turn(commits: Iterable[Instant], paying: PayingOptions) -> bool:
+def _is_turn(counters: Counters, commits: Iterable[Instant], paying: PayingOptions) -> bool:
+    """Whether it is the first commit that may look, or, where that one did not, drawn: no rhythm of writers, of whom
+    some look for nothing, avoids it.
+    """
     count = sum(1 for _ in commits)
-    return count > 0 and count % paying.commits == 0
+    return count == paying.commits or (count > paying.commits and counters.is_drawn(paying.commits))
 
 
 def _last_clustering(counters: Counters) -> str:

@@ -182,7 +182,7 @@ def test_a_write_that_did_not_complete_is_not_read(table: MadeByHand) -> None:
         (log(2, "log.orc"), b"ORC", InvalidRequest, "no parquet file"),
         *(
             (log(2), headed(said), CorruptTable, "does not decode")
-            for said in ([], 5, None, {"SCHEMA": AVRO, "VERSION": None})
+            for said in (list[str](), 5, None, {"SCHEMA": AVRO, "VERSION": None})
         ),
         (log(2), headed({"SCHEMA": AVRO, "INSTANT_TIME": time_of(1)}), CorruptTable, f"instant {time_of(1)} by"),
         (log(2), parquet(NEW.append_column("v", pa.array(["twice"]))), CorruptTable, "the same name"),

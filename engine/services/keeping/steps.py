@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
-from zlib import crc32
 
 from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.inline import Mode
@@ -299,7 +298,4 @@ def _is_indexed(context: ServiceContext, counters: Counters, every: int) -> bool
 
 
 def _is_drawn(context: ServiceContext, counters: Counters, every: int) -> bool:
-    """Whether it is this commit's turn: drawn from its time, so that it needs no state, and no rhythm of writes and
-    services avoids it."""
-    indexed = _is_indexed(context, counters, every)
-    return indexed and crc32((counters.writes[-1].completion or "").encode()) % every == 0
+    return _is_indexed(context, counters, every) and counters.is_drawn(every)

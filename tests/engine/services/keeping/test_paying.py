@@ -24,12 +24,12 @@ from lakelatch.locks.contract import LockScope, service_key
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.locks.lease import Lease
 from lakelatch.storage.contract import FileStatus, Storage
-from lakelatch.system import REAL_SYSTEM
+from lakelatch.system import REAL_SYSTEM, RealSystem
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.actions import COMPACTION
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.base.settings import OPTIMISTIC
+from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 from lakelatch.transactions.manager import TransactionManager
 
 EACH = {"lakelatch.rewrite.commits": "1"}
@@ -47,9 +47,24 @@ class LargeFiles(FaultyStorage):
         return replace(super().stat(path), size_bytes=self.mb * MB)
 
 
+class Later(RealSystem):
+    """The real machine, at a later time of day."""
+
+    ahead_ms = 0
+
+    def realtime_ms(self) -> int:
+        return super().realtime_ms() + self.ahead_ms
+
+
+def table_at(root: Path, mode: str = NON_BLOCKING) -> LiveTable:
+    table = LiveTable(root, mode)
+    table.system = Later()
+    return table
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> LiveTable:
-    return LiveTable(tmp_path / "table")
+    return table_at(tmp_path / "table")
 
 
 def upserted(
@@ -60,8 +75,11 @@ def upserted(
     here: bool = False,
     committed: Callable[[], object] = lambda: None,
     manager: TransactionManager | None = None,
+    after_s: float = 61,
 ) -> CommitResult:
     """An upsert of four rows, with the services behind it as these options say; by an executor, or `here`."""
+    assert isinstance(table.system, Later)
+    table.system.ahead_ms += round(after_s * 1000)
     writing = table.begin(manager=manager).put("p", [(key, number, f"v{number}") for key in range(4)])
     result = writing.commit()
     committed()
@@ -88,6 +106,18 @@ def test_a_table_that_is_upserted_all_day_keeps_few_logs_without_anybodys_call(t
     assert max(most) < LOGS_MAX, most
     assert compactions(table) == 2
     assert [row[2:] for row in table.agreed()] == [(11, "v11")] * 4
+
+
+def test_between_two_compactions_lies_a_minute_however_many_writes_there_are(table: LiveTable) -> None:
+    assert upserted(table, 0, EACH).services
+    assert not any(upserted(table, number, EACH, after_s=9).services for number in range(1, 7))
+    assert upserted(table, 7, EACH, after_s=9).services and compactions(table) == 2
+
+
+def test_a_look_is_not_missed_where_another_writers_commit_had_the_turn(table: LiveTable) -> None:
+    off, second = {"lakelatch.rewrite.automatic": "false"}, {"lakelatch.rewrite.commits": "2"}
+    found = [upserted(table, number, off if number % 2 else second).services for number in range(40)]
+    assert any(found), "each second commit is by a writer that looks for nothing"
 
 
 def test_one_option_turns_it_off_and_so_does_what_hudis_say(table: LiveTable) -> None:
@@ -150,7 +180,7 @@ def test_a_plan_of_a_dead_writer_is_carried_out_and_one_that_was_asked_for_is_le
 
 
 def test_a_writer_that_is_under_way_does_not_lose_to_it(tmp_path: Path) -> None:
-    table = LiveTable(tmp_path / "table", OPTIMISTIC)
+    table = table_at(tmp_path / "table", OPTIMISTIC)
     for number in range(4):
         upserted(table, number)
     before: list[Writing] = []
