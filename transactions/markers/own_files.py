@@ -157,8 +157,10 @@ class NotBegun(TransactionEnded):
 
 
 def ensure_not_ended(context: TransactionContext, state: TransactionState) -> None:
-    """Checks the log as it is now, and no claim. Errors: `TransactionEnded`."""
-    if context.log.may_have_ended(state.instant, state.mark.slot, context.log.tail()):
+    """Checks the log as it is now, and no claim. Errors: `TransactionEnded`; `Unavailable` if the table has gone."""
+    tail = context.log.tail()
+    ensure_same_log(context.log, state.mark.slot, tail)
+    if context.log.may_have_ended(state.instant, state.mark.slot, tail):
         raise TransactionEnded(
             f"instant {state.instant} has ended elsewhere, so nothing more is written for it: begin a new one. If this "
             "writer was paused, raise hoodie.client.heartbeat.interval_in_ms",

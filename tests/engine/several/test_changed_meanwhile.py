@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from several_tables import FIRST, OPTIMISTIC, Tables, rows, values
 
 import lakelatch
-from lakelatch.errors import WriteConflict
+from lakelatch.errors import Unavailable, WriteConflict
 from lakelatch.failpoints import calling
 
 ARCHIVING = {
@@ -101,3 +102,16 @@ def test_a_change_that_needs_what_a_clean_has_removed_is_a_conflict(tmp_path: Pa
         by_others(lakelatch.open(path, {**OPTIMISTIC, **CLEANING}).clean)
         tx.upsert(path, rows({4: 40}, 2))
     assert tables.now() == [{**FIRST, 3: 2}] and not lakelatch.verify(path).findings
+
+
+def test_a_table_that_is_removed_before_the_end_gets_no_commit(tmp_path: Path) -> None:
+    """Nor do the others: a commit in an empty folder would be seen by nobody."""
+    tables = Tables(tmp_path)
+    home, removed = tables.paths
+    with pytest.raises(Unavailable, match="was removed"), lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+        for path in tables.paths:
+            tx.upsert(path, rows({3: 30}))
+        tx.to_arrow(home)
+        shutil.rmtree(removed)
+    assert values(lakelatch.open(home).to_arrow()) == FIRST
+    assert not list(Path(removed).rglob("*.deltacommit"))

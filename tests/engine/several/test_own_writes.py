@@ -339,3 +339,18 @@ def test_files_that_another_read_would_need_are_there_once_it_is_asked(tables: T
         assert values(tx.to_arrow(tables.paths[0])) == {1: 11, 2: 20}
         assert len(list(Path(tables.paths[0]).glob(".*log*"))) > before
     assert seen
+
+
+def test_history_and_restore_wait_for_the_end_of_the_block(tables: Tables) -> None:
+    """What is staged has no completion time yet."""
+    path = tables.paths[0]
+    first = lakelatch.snapshot([path]).times[path]
+    with lakelatch.transaction([path], OPTIMISTIC) as tx:
+        table = tx.arrow_table(path)
+        assert len(table.history().to_pylist()) == 1
+        tx.upsert(path, rows({3: 30}))
+        with pytest.raises(InvalidRequest, match="read its history after the block"):
+            table.history()
+        with pytest.raises(InvalidRequest, match="restore it after the block"):
+            table.restore(first)
+    assert tables.now()[0] == {**FIRST, 3: 30}
