@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import islice
 
+from lakelatch.engine.services.compaction_choice import IO_MB
 from lakelatch.engine.services.counters import pending_plans
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.actions import CLUSTERING, COMPLETED_ACTIONS
-from lakelatch.timeline.instant import requested
+from lakelatch.timeline.instant import REQUESTED, requested
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_plan
 from lakelatch.timeline.metadata import CompactionPlan
 from lakelatch.timeline.plans.clustering_plan import ClusteringPlan
@@ -30,18 +31,37 @@ def spent_today(context: ServiceContext, action: str, snapshot: Snapshot) -> int
     whole = WholeTimeline.load(storage, snapshot)
     done = whole.completed((COMPLETED_ACTIONS[action],), after=midnight)
     times = {*(one.requested for one in done), *pending_plans(snapshot, action)}
-    today = sorted((time for time in times if time >= midnight), reverse=True)
+    writes = {one for one in times if snapshot.of(one) and not _has_plan(snapshot, one, action)}  # overwrites, say
+    today = sorted((time for time in times - writes if time >= midnight), reverse=True)
     sums = (spent_until(storage, action, time) for time in today)
     return next((found for found in islice(sums, _PLANS_MAX) if found is not None), 0)
 
 
 def spent_until(storage: Storage, action: str, instant: str) -> int | None:
     """The sum that a plan says; None if there is no such plan, or it was asked for."""
+    plan = _plan_of(storage, action, instant)
+    said = None if plan is None else plan.extra.get(SPENT)
+    return None if said is None else int(said)
+
+
+def unasked_bytes(storage: Storage, action: str, instant: str) -> int | None:
+    """The bytes that a plan reads and writes; None if there is no such plan, or it was asked for."""
+    plan = _plan_of(storage, action, instant)
+    if plan is None or SPENT not in plan.extra:
+        return None
+    parts = plan.groups if isinstance(plan, ClusteringPlan) else plan.operations
+    return round(sum(one.metrics.get(IO_MB, 0.0) for one in parts) * 1024 * 1024)
+
+
+def _has_plan(snapshot: Snapshot, instant: str, action: str) -> bool:
+    return any(one.state == REQUESTED and one.action == action for one in snapshot.of(instant))
+
+
+def _plan_of(storage: Storage, action: str, instant: str) -> ClusteringPlan | CompactionPlan | None:
     plan = requested(instant, action)
     try:
         data = read_plan(storage, plan)
     except NotFound:
         return None
     kind = ClusteringPlan if action == CLUSTERING else CompactionPlan
-    said = kind.from_avro(data, plan.path).extra.get(SPENT)
-    return None if said is None else int(said)
+    return kind.from_avro(data, plan.path)

@@ -15,7 +15,7 @@ from itertools import chain
 
 from lakelatch.engine.options.inline import PayingOptions
 from lakelatch.engine.run.executor import Here
-from lakelatch.engine.services.budget import SPENT, spent_today, spent_until
+from lakelatch.engine.services.budget import SPENT, spent_today, unasked_bytes
 from lakelatch.engine.services.clustering import Clustering
 from lakelatch.engine.services.compaction import Compaction, base_bytes
 from lakelatch.engine.services.compaction_choice import IO_MB, LOG_BYTES, LOGS, with_io
@@ -26,7 +26,6 @@ from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.slices.table_view import TableView
-from lakelatch.storage.contract import Storage
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import CLUSTERING, COMMIT, COMPACTION, REPLACE_COMMIT
 from lakelatch.timeline.instant import Instant
@@ -62,8 +61,8 @@ class PayingCompaction(Compaction):
         return _is_turn(counters, counters.deltas_after(last), self.paying)
 
     def may_execute(self, context: ServiceContext, instant: str) -> bool:
-        """Whether nobody asked for the plan: others are for those who did."""
-        return _is_unasked(context.table.storage, COMPACTION, instant)
+        """Whether nobody asked for the plan, and it is not too much for where its tasks run."""
+        return _is_for(context, COMPACTION, instant)
 
     def schedule(self, context: ServiceContext) -> str | None:
         """See `PlannedService`. The table's lock is taken only if something pays, and for its partitions."""
@@ -127,8 +126,8 @@ class PayingJoin(Clustering):
         return _is_turn(counters, counters.completed_after(_last_clustering(counters), COMMIT), self.paying)
 
     def may_execute(self, context: ServiceContext, instant: str) -> bool:
-        """Whether nobody asked for the plan: others are for those who did."""
-        return _is_unasked(context.table.storage, CLUSTERING, instant)
+        """Whether nobody asked for the plan, and it is not too much for where its tasks run."""
+        return _is_for(context, CLUSTERING, instant)
 
     def schedule(self, context: ServiceContext) -> str | None:
         """See `PlannedService`. The table's lock is taken only if there is something to join."""
@@ -186,6 +185,12 @@ def _io_bytes(operation: CompactionOperation) -> int:
     return round(operation.metrics[IO_MB] * _MB)
 
 
-@lru_cache(maxsize=1024)
-def _is_unasked(storage: Storage, action: str, instant: str) -> bool:
-    return spent_until(storage, action, instant) is not None
+def _is_for(context: ServiceContext, action: str, instant: str) -> bool:
+    """Whether a writer may carry out a plan: those that were asked for are for whoever did, and large ones for those
+    with a session.
+    """
+    size = _unasked_bytes(context.table.storage, action, instant)
+    return size is not None and (size <= _HERE_BYTES or not isinstance(context.executor, Here))
+
+
+_unasked_bytes = lru_cache(maxsize=1024)(unasked_bytes)

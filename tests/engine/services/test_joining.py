@@ -14,6 +14,7 @@ from table import BuiltTable, meanwhile
 import lakelatch
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.run.report import DONE
+from lakelatch.engine.services.budget import spent_today
 from lakelatch.engine.services.cancelling import request_cancel
 from lakelatch.engine.services.joining import Sized, files_of_a_size, first_within
 from lakelatch.format.slices.table_view import TableView
@@ -21,6 +22,7 @@ from lakelatch.storage import LocalStorage
 from lakelatch.timeline.actions import CLUSTERING
 from lakelatch.timeline.plans.clustering_plan import ClusteringGroup
 from lakelatch.timeline.plans.service_plan import read_service_plan
+from lakelatch.timeline.snapshot import Snapshot
 
 OPTIONS = {"hoodie.datasource.write.partitionpath.field": "day", "hoodie.datasource.write.recordkey.field": ""}
 OFF = {**OPTIONS, "lakelatch.rewrite.automatic": "false"}
@@ -192,3 +194,12 @@ def test_a_table_joins_as_much_as_a_days_budget_has_left(tmp_path: Path) -> None
     small = pa.table({"day": ["b"], "x": [b"b"]})
     (run,) = ArrowTable(table.path, OPTIONS).insert(small, options=budget).services
     assert run.outcome == DONE and files_of(table) == {"a": 7, "b": 1}, "six of 150 KB are read and written"
+
+
+def test_overwrites_do_not_hide_what_a_day_has_come_to(events: ArrowTable) -> None:
+    add(ArrowTable(events.path, OPTIONS), 3, **{"lakelatch.rewrite.commits": "1"})
+    table = built_of(events)
+    spent = spent_today(table.context(), CLUSTERING, Snapshot.load(table.storage))
+    for _ in range(22):
+        events.overwrite(pa.table({"day": ["c"], "x": [7]}, schema=SCHEMA), partitions="touched")
+    assert spent and spent_today(table.context(), CLUSTERING, Snapshot.load(table.storage)) == spent

@@ -179,6 +179,15 @@ def test_a_plan_of_a_dead_writer_is_carried_out_and_one_that_was_asked_for_is_le
     assert lakelatch.waiting_plans(str(table.root)) == [asked]
 
 
+def test_a_large_plan_of_a_dead_writer_is_left_to_writers_with_a_session(table: LiveTable) -> None:
+    with active("compact.before_commit=raise"):
+        upserted(table, 0, EACH, LargeFiles(table.storage, mb=40))
+    table.all_died()
+    (plan,) = lakelatch.waiting_plans(str(table.root))
+    assert not any(upserted(table, number, EACH, here=True).services for number in range(1, 12))
+    assert [run.instant for run in upserted(table, 12, EACH).services][:1] == [plan]
+
+
 def test_a_writer_that_is_under_way_does_not_lose_to_it(tmp_path: Path) -> None:
     table = table_at(tmp_path / "table", OPTIMISTIC)
     for number in range(4):
