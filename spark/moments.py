@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine.several.cut import identity_of
+from lakelatch.errors import InvalidRequest
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.snapshot import Snapshot
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _MOMENT = "lakelatch rows of {place} at {time}"
 _FOUND = re.compile(_MOMENT.format(place="([0-9a-f]{32})", time="([0-9]*)"))
+_CUT = re.compile(r"(\.\.\. \d+ more characters|^Truncated plan of \d+ characters)\s*$")  # Spark's own words
 
 
 def with_moment(frame: DataFrame, storage: Storage, timeline: Snapshot, as_of: str | None) -> DataFrame:
@@ -37,13 +39,22 @@ def with_last_write(frame: DataFrame, storage: Storage, time: str) -> DataFrame:
 
 
 def moments_of(frame: Any) -> Iterator[tuple[str, str]]:
-    """Of which tables a frame has rows, by `place_id`, and up to which write; none if that cannot be told."""
+    """Of which tables a frame has rows, by `place_id`, and up to which write; none if that cannot be told.
+
+    Errors: `InvalidRequest` where Spark cuts the text of the plan short.
+    """
     explained = getattr(frame, "_explain_string", None)  # Spark Connect
     java = getattr(frame, "_jdf", None)
     if explained is not None:
         text = str(explained(mode="extended"))
     else:
         text = "" if java is None else str(java.queryExecution().analyzed().toString())
+    if _CUT.search(text):
+        raise InvalidRequest(
+            "Spark cuts the plan of the frame short, so that nobody can tell at which moment its rows were read: raise "
+            "spark.sql.maxPlanStringLength, or remove it from the session's configuration",
+            option="spark.sql.maxPlanStringLength",
+        )
     yield from dict.fromkeys((place, time) for place, time in _FOUND.findall(text))
 
 

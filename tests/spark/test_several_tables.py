@@ -157,3 +157,18 @@ def test_a_frame_of_another_transaction_is_refused_as_well(spark: Any, shop: tup
     ):
         tx.upsert(orders, same)
     assert rows(orders)[0] == (1, 30) and rows(lines) == [(1, 1, 10), (2, 1, 20)]
+
+
+def test_a_frame_whose_plan_spark_cuts_short_is_refused(spark: Any, shop: tuple[Table, Table]) -> None:
+    """Nobody can tell of which moment its rows are."""
+    orders, lines = shop
+    early = orders.to_df()
+    orders.update("id = 1", {"total": "31"})
+    spark.conf.set("spark.sql.maxPlanStringLength", "40")
+    try:
+        refused = pytest.raises(InvalidRequest, match=r"raise spark\.sql\.maxPlanStringLength")
+        with lakelatch.transaction([orders, lines]) as tx, refused:
+            tx.upsert(orders, early.selectExpr("id", "total + 1 as total"))
+    finally:
+        spark.conf.unset("spark.sql.maxPlanStringLength")
+    assert rows(orders) == [(1, 31)]
