@@ -20,6 +20,7 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.columns import fitted
+from lakelatch.engine.table.last_written import fits_last_written, keep_written
 from lakelatch.engine.table.making import made_by_others, prepare_table
 from lakelatch.engine.table.manager import open_manager, takes_other_locks
 from lakelatch.engine.table.opening import open_existing
@@ -122,7 +123,8 @@ def write_rows(
     part = part_of_thread()
     if part is not None and not part.leads:
         return _write_after(part, rows, storage, write_options, service_options, system)
-    begins = part is None  # a part that finds its time used would have all others begin again
+    # A part that finds its time used would have all others begin again. Who is refused should have claimed nothing.
+    begins = part is None and fits_last_written(storage, write_options, rows.schema)
     # The manager first, so that wrong lock options make no table.
     with open_manager(storage, write_options.manager, system, remembers=True, begins=begins) as manager:
         # Before recovery, as a refused write leaves the table as it was, including pending instants of others.
@@ -213,6 +215,7 @@ def _write(
     write = _RowsWrite(rows, table, manager, options)
     result = written_once(manager, options.batch, write.committed)
     made = replace(write.table, storage=manager.storage, is_new=False)
+    keep_written(made)
     if not result.repeated:
         result = replace(result, rows_skipped=rows.skipped)
         say_schema_again(manager, made, result.instant)
