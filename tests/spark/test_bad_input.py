@@ -227,7 +227,8 @@ def test_a_first_write_beside_foreign_files_is_refused(make_table: MakeTable, tr
     "line, named",
     [
         ("hoodie.table.metadata.partitions=files", ("metadata table (files)", "hoodie.metadata.enable=false")),
-        ("hoodie.table.version=10", ("hoodie.table.version=10", "upgrade lakelatch")),
+        ("hoodie.table.version=10", ("hoodie.table.version=10", "Write to it with Hudi")),
+        ("hoodie.table.version=11", ("hoodie.table.version=11", "upgrade lakelatch")),
         ("hoodie.table.version=6", ("hoodie.table.version=6", "upgrade the table")),
         ("hoodie.table.timeline.timezone=LOCAL", ("hoodie.table.timeline.timezone=LOCAL", "UTC")),
         ("hoodie.record.merge.mode=CUSTOM", ("CUSTOM",)),
