@@ -132,8 +132,6 @@ class TablesTransaction:
             self._state = _ENDED if self._state == _OPEN else self._state
             self._parts.give_up()  # whatever an error in between has left
 
-    # -- inside the block ---------------------------------------------------------------------------------------------
-
     def arrow_table(self, table: object) -> ArrowTable:
         """One of the tables, without Spark, as this transaction reads and writes it."""
         path = self._known(table)
@@ -262,6 +260,8 @@ class TablesTransaction:
         """Returns once all changes so far are staged. Errors: those of changes that were staged beside others."""
         for path in list(self._beside):
             self._await(path)
+        if self._missing is not None:
+            raise self._missing
 
     def _staged(self, path: str, part: Part[Write]) -> None:
         """Keeps a part once it is staged. Errors: its own, if it has ended before."""
@@ -300,8 +300,6 @@ class TablesTransaction:
         if self._missing is not None:
             raise self._missing
 
-    # -- its end ------------------------------------------------------------------------------------------------------
-
     def _end(self) -> None:
         """Ends all parts, with nothing committed that was not before."""
         self._parts.give_up()
@@ -310,8 +308,6 @@ class TablesTransaction:
     def _commit(self) -> None:
         try:
             self.await_staged()
-            if self._missing is not None:
-                raise self._missing
             if self._isolation == SERIALIZABLE and self._written:
                 self._hold_what_was_read()
         except BaseException:

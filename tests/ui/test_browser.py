@@ -59,7 +59,8 @@ def test_a_write_moves_while_one_looks(storage: LocalStorage, page: Page) -> Non
     stat = add_file(transaction, "a", partition="p=1")
     transaction.commit(CommitMetadata((stat,), "UPSERT", {WRITER_KEY: MARKUP, SCHEMA_KEY: SCHEMA}))
     row.locator(".state-done").wait_for()
-    assert "upsert" in row.inner_text() and MARKUP in row.inner_text()
+    row.filter(has_text="upsert").wait_for()  # its content is read after its name
+    assert MARKUP in row.inner_text()
     page.locator(f"[data-key='{key}']").click()
     details = page.locator("#details:has-text('p=1/')")
     details.wait_for()
