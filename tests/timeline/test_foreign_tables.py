@@ -98,7 +98,7 @@ def test_merges_that_are_not_known_are_refused(storage: MemoryStorage, values: d
         config.check_mergeable()
 
 
-@pytest.mark.parametrize("version", ["7", "10", "99"])
+@pytest.mark.parametrize("version", ["7", "11", "99"])
 def test_unknown_versions(storage: MemoryStorage, version: str) -> None:
     put(storage, {**V9, "hoodie.table.version": version})
     with pytest.raises(InvalidRequest, match=rf"hoodie\.table\.version={version}, and this version .* knows 8, 9"):
