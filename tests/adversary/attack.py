@@ -95,10 +95,10 @@ class Attack(RandomRows):
 
     # -- writes -------------------------------------------------------------------------------------------------------
 
-    def do_upsert(self) -> None:
+    def do_upsert(self, **more: str) -> None:
         rows = self.rows()
         data = self.arrow(rows)
-        self.oracle_after(lambda: self.oracle.write(rows), "upsert", data)
+        self.oracle_after(lambda: self.oracle.write(rows), "upsert", data, **more)
 
     def oracle_after(self, change: Callable[[], object], operation: str, data: pa.Table, **more: str) -> None:
         """Writes, and then tells the oracle, to which others may have told something meanwhile."""
@@ -327,7 +327,7 @@ class Attack(RandomRows):
         """Where it is known which file groups are due for it: only of these deletes are forgotten."""
         if not self.merges or self.layout.folders or self.layout["buckets"] != "1":
             return "left out"
-        self.do_upsert()
+        self.do_upsert(**{"lakelatch.rewrite.automatic": "false"})
         assert self.engine.compact({"lakelatch.compact.keep.deletes": "false"})
         self.oracle.forget_deletes()
         return None
