@@ -20,9 +20,8 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.columns import fitted
-from lakelatch.engine.table.last_written import fits_last_written, keep_written
 from lakelatch.engine.table.making import made_by_others, prepare_table
-from lakelatch.engine.table.manager import open_manager, takes_other_locks
+from lakelatch.engine.table.manager import fits_last_written, keep_written, open_manager, takes_other_locks
 from lakelatch.engine.table.opening import open_existing
 from lakelatch.engine.table.schema import say_schema_again
 from lakelatch.engine.table.table import OpenedTable

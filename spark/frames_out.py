@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -49,7 +48,10 @@ def read(
     incremental bounds speak of *completion* times. One that is still to come is refused (`InvalidRequest`), since what
     completes until then would change the answer.
     """
-    return _read(spark, path, options, where, None, _with_moment)
+    frame, plan = _read(spark, path, options, where, None)
+    if plan is None or plan.instants is not None or plan.timeline is None:
+        return frame  # a window of commits says of which moment it is by itself
+    return with_moment(frame, plan.table.storage, plan.timeline, Call(options).read().as_of)
 
 
 def read_staged(
@@ -59,40 +61,28 @@ def read_staged(
     where: str | Column | None = None,
     staged: StagedStorage | None = None,
 ) -> DataFrame:
-    """As `read`, in a transaction that has `staged` changes of the table."""
-    return _read(spark, path, options, where, staged, lambda frame, plan, asked: frame)
+    """As `read`, in a transaction that has `staged` changes of the table; it does not say of which moment it is."""
+    return _read(spark, path, options, where, staged)[0]
 
 
 def _read(
-    spark: SparkSession,
-    path: str,
-    options: Options | None,
-    where: str | Column | None,
-    staged: StagedStorage | None,
-    told: Callable[[DataFrame, ReadPlan, ReadOptions], DataFrame],
-) -> DataFrame:
-    """The frame as it is `told` of which moment it is."""
+    spark: SparkSession, path: str, options: Options | None, where: str | Column | None, staged: StagedStorage | None
+) -> tuple[DataFrame, ReadPlan | None]:
+    """The frame and its plan; without one for what commits changed."""
     call = Call(options)
     asked = call.read()
     if asked.images:
         changes = read_images(spark, path, asked)
-        return changes if where is None else changes.where(where)
+        return changes if where is None else changes.where(where), None
     if where is None:
         plan = plan_read(path, call, staged=staged)
-        return told(_frame(spark, plan), plan, asked)
+        return _frame(spark, plan), plan
     if isinstance(where, str):
         plan = plan_read(path, call, where=where, staged=staged)
     else:
         plan = plan_read(path, all_columns(call), staged=staged)
-    frame = _named(plan, told(_frame(spark, plan), plan, asked)).where(where)
-    return frame.select(*selected(plan.table.full_schema, asked).names)
-
-
-def _with_moment(frame: DataFrame, plan: ReadPlan, asked: ReadOptions) -> DataFrame:
-    """A frame that says of which moment it is; one of a window of commits says so by itself."""
-    if plan.instants is not None or plan.timeline is None:
-        return frame
-    return with_moment(frame, plan.table.storage, plan.timeline, asked.as_of)
+    frame = _named(plan, _frame(spark, plan)).where(where)
+    return frame.select(*selected(plan.table.full_schema, asked).names), plan
 
 
 def _frame(spark: SparkSession, plan: ReadPlan) -> DataFrame:

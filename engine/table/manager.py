@@ -12,10 +12,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+import pyarrow as pa
+
 from lakelatch.engine.options.manager import ManagerOptions
 from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.services import ServiceOptions
-from lakelatch.engine.table.opening import require_writable
+from lakelatch.engine.options.write import WriteOptions
+from lakelatch.engine.table.columns import fitted
+from lakelatch.engine.table.opening import agreeing, require_writable
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import LakelatchError
 from lakelatch.locks.open import open_recorded_locks
@@ -40,6 +44,7 @@ _memories: OrderedDict[Hashable, TableMemory] = OrderedDict()
 _lock_options: OrderedDict[Hashable, Mapping[str, str]] = OrderedDict()  # recorded in tables, as last read
 _answering: OrderedDict[Hashable, str] = OrderedDict()  # ids of tables' locks whose service has answered, "" for none
 _logged: OrderedDict[Hashable, None] = OrderedDict()  # lock services whose missing answer was logged
+_tables: OrderedDict[Hashable, OpenedTable] = OrderedDict()  # as this process has last written them
 _guard = threading.Lock()
 
 
@@ -187,7 +192,7 @@ def _begin_anew() -> None:
     """Resets a forked child: another thread of its parent may have held the lock."""
     global _guard
     _guard = threading.Lock()
-    for known in (_memories, _lock_options, _answering, _logged):
+    for known in (_memories, _lock_options, _answering, _logged, _tables):
         known.clear()
 
 
@@ -204,6 +209,28 @@ def _keep_memory(place: Hashable, memory: TableMemory) -> None:
     memory.log.forget_old()
     with _guard:
         _remember(_memories, place, memory)
+
+
+def keep_written(table: OpenedTable) -> None:
+    """Keeps a table as a write has left it."""
+    with _guard:
+        _remember(_tables, table.storage, table)
+
+
+def fits_last_written(storage: Storage, options: WriteOptions, schema: pa.Schema) -> bool:
+    """Whether a write of rows with these columns fits the table as this process has last left it, without a request.
+
+    It may not fit any more what is there now. False if this process has not written the table.
+    """
+    with _guard:
+        table = _tables.get(storage)
+    if table is None:
+        return False
+    try:
+        fitted(agreeing(table, options), schema, options.on(table.config))
+    except LakelatchError:
+        return False
+    return True
 
 
 def _remember(known: OrderedDict[Hashable, T], place: Hashable, value: T) -> None:

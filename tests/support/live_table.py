@@ -92,6 +92,16 @@ def rows_of(plan: ReadPlan, meta: bool = False) -> TableRows:
     return _plain([batch for file_slice in plan.slices for batch in plan.read(file_slice)], meta)
 
 
+def below_logs(folder: Path) -> LiveTable:
+    """One with a base file of eight rows; the logs have newer, older and new rows, and a delete."""
+    table = LiveTable(folder, buckets=1)
+    table.write([(key, 5, "old") for key in range(8)])
+    table.compact()
+    table.write([(1, 6, "new"), (2, 4, "late"), (9, 1, "more")])
+    table.delete([(3, 9, "")])
+    return table
+
+
 def _plain(batches: Sequence[pa.RecordBatch], meta: bool) -> TableRows:
     rows = [row for batch in batches for row in batch.to_pylist()]
     if meta:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from live_table import LiveTable
+from live_table import LiveTable, below_logs
 
 from lakelatch.engine.options.cleaning import CleaningOptions
 from lakelatch.engine.read import overlays
 from lakelatch.engine.read.by_reader import SlicesByReader
-from lakelatch.engine.read.overlays import OVERLAYS_FOLDER, Overlay, ensure_overlays, overlay_path
+from lakelatch.engine.read.overlays import OF_ONE_BASE_MAX, OVERLAYS_FOLDER, Overlay, ensure_overlays, overlay_path
 from lakelatch.engine.read.plan import ReadPlan, plan_read
 from lakelatch.engine.run.executor import HERE
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
@@ -23,13 +23,7 @@ from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 
 @pytest.fixture
 def table(tmp_path: Path) -> LiveTable:
-    """One with a base file of eight rows; the logs have newer, older and new rows, and a delete."""
-    table = LiveTable(tmp_path / "table", buckets=1)
-    table.write([(key, 5, "old") for key in range(8)])
-    table.compact()
-    table.write([(1, 6, "new"), (2, 4, "late"), (9, 1, "more")])
-    table.delete([(3, 9, "")])
-    return table
+    return below_logs(tmp_path / "table")
 
 
 def made(table: LiveTable, plan: ReadPlan | None = None) -> list[Overlay] | None:
@@ -130,14 +124,14 @@ def test_where_it_cannot_be_put_nobody_tries_twice(table: LiveTable) -> None:
     assert made(table, plan) is None and asked == [("list", OVERLAYS_FOLDER)]
 
 
-def test_of_one_base_file_there_are_so_many(table: LiveTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlays, "OF_ONE_BASE_MAX", 1)
-    assert made(table) is not None
-    table.write([(1, 7, "newer")])
-    assert made(table) is None and len(kept(table)) == 1
+def test_of_one_base_file_there_are_so_many(table: LiveTable) -> None:
+    for number in range(OF_ONE_BASE_MAX):
+        assert made(table) is not None
+        table.write([(1, 7 + number, "newer")])
+    assert made(table) is None and len(kept(table)) == OF_ONE_BASE_MAX
     table.compact()
-    table.write([(1, 8, "newest")])
-    assert made(table) is not None and len(kept(table)) == 2
+    table.write([(1, 100, "newest")])
+    assert made(table) is not None and len(kept(table)) == OF_ONE_BASE_MAX + 1
 
 
 def test_a_clean_removes_them_with_the_base_file(table: LiveTable) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from live_table import LiveTable
+from live_table import LiveTable, below_logs
 
 from lakelatch.engine.read import small_logs
 from lakelatch.engine.read.plan import ReadPlan, plan_read
@@ -18,13 +18,7 @@ from lakelatch.testing.faults.storage import FaultyStorage
 
 @pytest.fixture
 def table(tmp_path: Path) -> LiveTable:
-    """One with a base file of eight rows; the logs have newer, older and new rows, and a delete."""
-    table = LiveTable(tmp_path / "table", buckets=1)
-    table.write([(key, 5, "old") for key in range(8)])
-    table.compact()
-    table.write([(1, 6, "new"), (2, 4, "late"), (9, 1, "more")])
-    table.delete([(3, 9, "")])
-    return table
+    return below_logs(tmp_path / "table")
 
 
 def planned(table: LiveTable) -> tuple[ReadPlan, tuple[FileSlice, ...]]:
