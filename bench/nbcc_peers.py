@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.locks.options import PROVIDER
 from lakelatch.storage.uris import open_storage

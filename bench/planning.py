@@ -16,7 +16,7 @@ from typing import TypeVar
 import pyarrow as pa
 from bench.harness import Result, time_ms
 
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.table import OpenedTable

@@ -31,7 +31,7 @@ import lakelatch
 from lakelatch.errors import WriteConflict
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
 from lakelatch.locks.options import PROVIDER
-from lakelatch.spark.local_session import check_java
+from lakelatch.spark.session.local_session import check_java
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.transactions.base.settings import (

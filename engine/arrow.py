@@ -23,8 +23,8 @@ from lakelatch.engine.changes.merge import Merge, MergedTable
 from lakelatch.engine.changes.rows import ArrowRows as ArrowRows
 from lakelatch.engine.changes.rows import ChangedRows, table_of
 from lakelatch.engine.create import create
-from lakelatch.engine.options.arguments import Options, Time, instant_of, merged, moment, reading, window
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.arguments import Options, Time, instant_of, merged, moment, reading, window
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.write import OPERATION, UPDATE, WriteOptions, ensure_has_key
 from lakelatch.engine.read.explanation import ReadExplanation, explain
 from lakelatch.engine.read.filtered import FilteredRead
@@ -33,7 +33,7 @@ from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.listing import Listing
 from lakelatch.engine.run.report import MaintenanceReport
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.cleaning import CleanResult
+from lakelatch.engine.services.removals.cleaning import CleanResult
 from lakelatch.engine.services.restoring import Undone
 from lakelatch.engine.services.verifying import Verification
 from lakelatch.engine.sql.expressions import Expression, check_condition

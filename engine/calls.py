@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import archiving, cancelling, cleaning, restoring, verifying
+from lakelatch.engine.services import cancelling, restoring, verifying
 from lakelatch.engine.services import savepoints as kept
-from lakelatch.engine.services.archiving import Archived
-from lakelatch.engine.services.cleaning import Clean, CleanResult
-from lakelatch.engine.services.clustering import Clustering
-from lakelatch.engine.services.compaction import Compaction
 from lakelatch.engine.services.keeping.maintenance import maintain_with
-from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services.removals import archiving, cleaning
+from lakelatch.engine.services.removals.archiving import Archived
+from lakelatch.engine.services.removals.cleaning import Clean, CleanResult
 from lakelatch.engine.services.restoring import Undone
-from lakelatch.engine.services.rewriting import ensure_has_logs
+from lakelatch.engine.services.rewrites.clustering import Clustering
+from lakelatch.engine.services.rewrites.compaction import Compaction
+from lakelatch.engine.services.rewrites.log_compaction import LogCompaction
+from lakelatch.engine.services.rewrites.rewriting import ensure_has_logs
 from lakelatch.engine.services.savepoints import Savepoint
 from lakelatch.engine.services.service import ServiceContext, waiting
 from lakelatch.engine.services.verifying import Verification

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
-from lakelatch.engine.options import keywords
-from lakelatch.engine.options.arguments import Options
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls import keywords
+from lakelatch.engine.options.calls.arguments import Options
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.errors import InvalidRequest

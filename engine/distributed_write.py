@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.table_services.services import ServiceOptions
 from lakelatch.engine.options.write import PARTITION_FIELD, TABLE_TYPE, WriteOptions, refuse_known_keys
 from lakelatch.engine.run.executor import HERE, NO_TASKS
 from lakelatch.engine.run.file_report import FileReport, ensure_none_refused, or_refusal

@@ -11,8 +11,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from lakelatch.engine.options.batch import BATCH_APPLICATION, BATCH_NUMBER, refuse_batch
-from lakelatch.engine.options.registry import Call
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.calls.registry import Call
+from lakelatch.engine.options.table_services.services import ServiceOptions
 from lakelatch.engine.options.write import OPERATION, PARTITIONS_TO_DELETE, WriteOptions
 from lakelatch.engine.run.executor import HERE, NO_TASKS, Executor
 from lakelatch.engine.run.file_report import FileReport

@@ -9,13 +9,13 @@ from lakelatch.engine.calls import clean_on, cluster_on, compact_on, maintain_on
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.cleaning import CleanResult
-from lakelatch.engine.services.clustering import Clustering
-from lakelatch.engine.services.compaction import Compaction
-from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services.removals.cleaning import CleanResult
+from lakelatch.engine.services.rewrites.clustering import Clustering
+from lakelatch.engine.services.rewrites.compaction import Compaction
+from lakelatch.engine.services.rewrites.log_compaction import LogCompaction
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.manager import table_at_rest
-from lakelatch.spark.executor import SparkExecutor
+from lakelatch.spark.session.executor import SparkExecutor
 from lakelatch.system import REAL_SYSTEM, System
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from pyspark.sql.datasource import (
 
 from lakelatch.engine.distributed_write import begin_write
 from lakelatch.engine.options.batch import refuse_batch
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.read import COLUMNS, READ_META
-from lakelatch.engine.options.registry import Call
 from lakelatch.engine.options.write import OPERATION
 from lakelatch.engine.read.images import ImagePlan
 from lakelatch.engine.read.plan import ReadPlan, plan_query, read_schema
@@ -36,10 +36,10 @@ from lakelatch.engine.read.tasks import ReadTask
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.writing import parse_write
 from lakelatch.errors import InvalidRequest, LakelatchError
-from lakelatch.spark.executor import write_token
-from lakelatch.spark.shown_errors import shown_plainly
-from lakelatch.spark.spark_types import to_arrow, to_spark
-from lakelatch.spark.wanted import Wanted
+from lakelatch.spark.read.wanted import Wanted
+from lakelatch.spark.session.executor import write_token
+from lakelatch.spark.session.shown_errors import shown_plainly
+from lakelatch.spark.session.spark_types import to_arrow, to_spark
 from lakelatch.storage.options import KNOWN_STORAGE_KEYS
 from lakelatch.timeline.actions import DELETE, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 
@@ -79,7 +79,7 @@ class LakelatchDataSource(DataSource):
         return LakelatchWriter(self._path(writes=True), overwriting(given) if overwrite else given, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from lakelatch.spark.stream_reader import LakelatchStreamReader
+        from lakelatch.spark.streams.stream_reader import LakelatchStreamReader
 
         try:
             return LakelatchStreamReader(self._path(), self._given(), schema)
@@ -90,7 +90,7 @@ class LakelatchDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if not hasattr(datasource, "DataSourceStreamArrowWriter"):
             raise InvalidRequest("writeStream needs PySpark 4.1 or later: use foreachBatch with lakelatch.write_batch")
-        from lakelatch.spark.stream_writer import LakelatchStreamWriter
+        from lakelatch.spark.streams.stream_writer import LakelatchStreamWriter
 
         given = {key: value for key, value in self._given().items() if key != _CHECKPOINT}
         return LakelatchStreamWriter(self._path(writes=True), overwriting(given) if overwrite else given, schema)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from lakelatch.engine.read.plan import read_schema
 from lakelatch.engine.table.history import TableDetail, detail_of
 from lakelatch.engine.table.opening import open_existing_storage, open_table
-from lakelatch.spark.frames_out import read
 from lakelatch.spark.history import history_of
-from lakelatch.spark.spark_types import to_spark
+from lakelatch.spark.read.frames_out import read
+from lakelatch.spark.session.spark_types import to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

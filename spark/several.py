@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakelatch.engine.options.arguments import Options, merged, moment, reading
+from lakelatch.engine.options.calls.arguments import Options, merged, moment, reading
 from lakelatch.engine.several.cut import Cut
 from lakelatch.engine.several.transaction import TablesTransaction
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.columns import Expression
-from lakelatch.spark.frames_out import read, read_staged
-from lakelatch.spark.merge import Merge
-from lakelatch.spark.moments import last_write, moments_of, place_id, with_last_write
+from lakelatch.spark.read.frames_out import read, read_staged
+from lakelatch.spark.read.moments import last_write, moments_of, place_id, with_last_write
+from lakelatch.spark.session.columns import Expression
 from lakelatch.spark.table import Table
+from lakelatch.spark.write.merge import Merge
 from lakelatch.storage.uris import without_secrets
 
 if TYPE_CHECKING:

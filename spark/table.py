@@ -11,8 +11,8 @@ from lakelatch.engine.calls import verify
 from lakelatch.engine.changes.clauses import check_set, operation_of_overwrite, refuse_times
 from lakelatch.engine.changes.inserts import policy_of
 from lakelatch.engine.create import create
-from lakelatch.engine.options.arguments import Options, Time, instant_of, merged, moment, reading, window
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.arguments import Options, Time, instant_of, merged, moment, reading, window
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.write import OPERATION, ensure_has_key
 from lakelatch.engine.read.explanation import ReadExplanation, explain
 from lakelatch.engine.table.history import TableDetail, detail_of, last_commit_until, shown_table
@@ -20,14 +20,14 @@ from lakelatch.engine.table.opening import open_existing_storage, open_table
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark import calls
-from lakelatch.spark.changed_rows import changed_rows, replacing_rows
-from lakelatch.spark.columns import Expression, analysed, column_of, frame_of, schema_of
-from lakelatch.spark.frames_in import write_as
-from lakelatch.spark.frames_out import read, read_images
 from lakelatch.spark.history import conflicts_of, history_of
-from lakelatch.spark.merge import Merge, MergedTable
-from lakelatch.spark.spark_types import to_arrow, to_spark
-from lakelatch.spark.view import create_view
+from lakelatch.spark.read.frames_out import read, read_images
+from lakelatch.spark.read.view import create_view
+from lakelatch.spark.session.columns import Expression, analysed, column_of, frame_of, schema_of
+from lakelatch.spark.session.spark_types import to_arrow, to_spark
+from lakelatch.spark.write.changed_rows import changed_rows, replacing_rows
+from lakelatch.spark.write.frames_in import write_as
+from lakelatch.spark.write.merge import Merge, MergedTable
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.timeline.actions import DELETE, INSERT, UPSERT
 from lakelatch.timeline.table_config import is_table
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from lakelatch.engine.run.report import MaintenanceReport
     from lakelatch.engine.run.result import CommitResult
-    from lakelatch.engine.services.cleaning import CleanResult
+    from lakelatch.engine.services.removals.cleaning import CleanResult
     from lakelatch.engine.services.restoring import Undone
     from lakelatch.engine.services.verifying import Verification
 

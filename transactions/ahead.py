@@ -19,9 +19,9 @@ from lakelatch.heartbeat.beat import Heartbeat
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.timeline.instant import is_completed
 from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.transactions.attempts.claims import beat_of, make_heartbeat
 from lakelatch.transactions.base.after_claim import came_in_time
 from lakelatch.transactions.base.context import MemoryCheck, TransactionContext
-from lakelatch.transactions.claims import beat_of, make_heartbeat
 
 _log = logging.getLogger("lakelatch.transactions")
 

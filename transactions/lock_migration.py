@@ -25,7 +25,7 @@ from lakelatch.timeline.properties_update import record_lock_options
 from lakelatch.timeline.recorded_options import groups_commits
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import recorded_lock_options
-from lakelatch.transactions.attempt import Race
+from lakelatch.transactions.attempts.attempt import Race
 from lakelatch.transactions.base.lock_check import new_lock_id
 
 

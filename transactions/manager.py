@@ -33,7 +33,17 @@ from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.transactions.ahead import Ahead
-from lakelatch.transactions.attempt import run
+from lakelatch.transactions.attempts.attempt import run
+from lakelatch.transactions.attempts.checks import known_to_plan
+from lakelatch.transactions.attempts.claims import (
+    PlanBusy,
+    beat_of,
+    heartbeat_of,
+    make_heartbeat,
+    release_claim,
+    take_claim,
+)
+from lakelatch.transactions.attempts.intent import Deciding, Place
 from lakelatch.transactions.base.after_claim import came_in_time, ensure_same_log
 from lakelatch.transactions.base.cancel_requests import is_cancelled
 from lakelatch.transactions.base.context import MemoryCheck, TableMemory, TransactionContext, TransactionState
@@ -42,18 +52,15 @@ from lakelatch.transactions.base.instant_clock import InstantClock
 from lakelatch.transactions.base.lock_check import LockCheck
 from lakelatch.transactions.base.outcome import GivenUp, PlanCancelled
 from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
-from lakelatch.transactions.checks import known_to_plan
-from lakelatch.transactions.claims import PlanBusy, beat_of, heartbeat_of, make_heartbeat, release_claim, take_claim
 from lakelatch.transactions.conflicts.contract import ConflictStrategy
 from lakelatch.transactions.conflicts.strategies import NonBlockingConflictStrategy, open_strategy
 from lakelatch.transactions.early.strategies import find_marker_strategy
-from lakelatch.transactions.intent import Deciding, Place
 from lakelatch.transactions.marker_server.service import ensure_server_installed
 from lakelatch.transactions.markers.direct import Markers
 from lakelatch.transactions.markers.own_files import OwnFiles
-from lakelatch.transactions.recovery import finds_nothing, recover
 from lakelatch.transactions.several.undecided import await_decision
 from lakelatch.transactions.transaction import Transaction
+from lakelatch.transactions.undo.recovery import finds_nothing, recover
 
 __all__ = ["PlanBusy", "TransactionManager"]
 

@@ -17,7 +17,14 @@ from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.log.lock_names import WrongLocks
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.snapshot import Mark, Snapshot
-from lakelatch.transactions.attempt import run
+from lakelatch.transactions.attempts.attempt import run
+from lakelatch.transactions.attempts.checks import Check, cancelled_groups, in_order
+from lakelatch.transactions.attempts.claims import clean_up, release_claim
+from lakelatch.transactions.attempts.commit import Commit, append_service_completion
+from lakelatch.transactions.attempts.fate import find_ended
+from lakelatch.transactions.attempts.foreign import OneSidedLock
+from lakelatch.transactions.attempts.group import GroupMember
+from lakelatch.transactions.attempts.intent import Look
 from lakelatch.transactions.base.cancel_requests import is_cancelled
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import (
@@ -30,22 +37,15 @@ from lakelatch.transactions.base.outcome import (
     committed_or_raise,
 )
 from lakelatch.transactions.base.settings import NON_BLOCKING
-from lakelatch.transactions.checks import Check, cancelled_groups, in_order
-from lakelatch.transactions.claims import clean_up, release_claim
-from lakelatch.transactions.commit import Commit, append_service_completion
 from lakelatch.transactions.conflicts.report import Work, record_loss
 from lakelatch.transactions.early.detection import EarlyDetection, early_detection, found_early
 from lakelatch.transactions.early.notes import forget_notes, note_lost
 from lakelatch.transactions.early.server_client import ServerAddress
-from lakelatch.transactions.fate import find_ended
-from lakelatch.transactions.foreign import OneSidedLock
-from lakelatch.transactions.group import GroupMember
-from lakelatch.transactions.intent import Look
 from lakelatch.transactions.marker_server.service import serve_markers
 from lakelatch.transactions.markers.direct import Markers, is_base_file
 from lakelatch.transactions.markers.own_files import OwnFiles, ensure_not_ended
-from lakelatch.transactions.recovery import bar_unless_completed
-from lakelatch.transactions.rollback import roll_back
+from lakelatch.transactions.undo.recovery import bar_unless_completed
+from lakelatch.transactions.undo.rollback import roll_back
 
 OPEN = "open"
 COMMITTED = "committed"

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
 from lakelatch.engine.calls import execute_cancel, request_cancel
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.services.keeping.maintenance import maintain_with
 from lakelatch.engine.services.keeping.steps import Steps

@@ -12,7 +12,7 @@ from types import FrameType
 
 import uvicorn
 
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.executor import HERE, Executor
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage.options import StorageOptions

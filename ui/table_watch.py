@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from lakelatch.engine.options.registry import Call
-from lakelatch.engine.services import archiving
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.services.counters import Counters
 from lakelatch.engine.services.keeping.steps import Steps
+from lakelatch.engine.services.removals import archiving
 from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
 from lakelatch.storage.contract import NotFound, Storage

@@ -19,8 +19,8 @@ from pathlib import Path
 import pyarrow as pa
 from bench.harness import Result, time_ms
 
-from lakelatch.engine.options.cleaning import KEEP_LATEST_FILE_VERSIONS, CleaningOptions
-from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.options.table_services.cleaning import KEEP_LATEST_FILE_VERSIONS, CleaningOptions
+from lakelatch.engine.services.removals.cleaning import Clean
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.bucket_index import bucket_file_id

@@ -23,9 +23,9 @@ from bench.harness import Result
 from bench.services.stream import Stream
 
 from lakelatch.engine.run.executor import HERE, Executor
-from lakelatch.engine.services import cleaning
-from lakelatch.engine.services.clustering import Clustering
 from lakelatch.engine.services.counters import pending_plans
+from lakelatch.engine.services.removals import cleaning
+from lakelatch.engine.services.rewrites.clustering import Clustering
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.errors import LakelatchError, Unavailable
 from lakelatch.timeline.actions import CLUSTERING

@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 from bench.harness import Result, save, time_ms
 
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.write import WriteOptions
-from lakelatch.engine.services.clustering import Clustering
-from lakelatch.engine.services.compaction import Compaction
-from lakelatch.engine.services.rewriting import RewritingService
+from lakelatch.engine.services.rewrites.clustering import Clustering
+from lakelatch.engine.services.rewrites.compaction import Compaction
+from lakelatch.engine.services.rewrites.rewriting import RewritingService
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import as_of_now, open_existing

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as functions
 
 import lakelatch
-from lakelatch.spark.local_session import open_session
+from lakelatch.spark.session.local_session import open_session
 
 _ROWS = int(os.environ.get("REWRITTEN_ROWS", "1000000"))
 _BUCKETS = 8

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 from bench.harness import time_ms
 
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit

@@ -19,7 +19,7 @@ from bench.spark.turns import compared, in_turns, rows_of, sorted_by_key
 from pyspark.sql import SparkSession
 
 import lakelatch
-from lakelatch.spark.local_session import open_session
+from lakelatch.spark.session.local_session import open_session
 
 _ROWS = int(os.environ.get("CHANGED_ROWS", "2000000"))
 _QUICK_ROWS = 300_000

@@ -25,7 +25,7 @@ from bench.spark.turns import answer, compared, in_turns, rows_of
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
-from lakelatch.spark.local_session import check_java
+from lakelatch.spark.session.local_session import check_java
 
 _ROWS = int(os.environ.get("DELTA_ROWS", "1000000"))
 _JARS = os.environ.get("DELTA_JARS", "")

@@ -22,7 +22,7 @@ from bench.spark.turns import sorted_by_key, spread
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
-from lakelatch.spark.local_session import open_session
+from lakelatch.spark.session.local_session import open_session
 from lakelatch.system import REAL_SYSTEM
 
 _ROWS = int(os.environ.get("LARGE_ROWS", "100000000"))

@@ -24,7 +24,7 @@ from bench.spark.turns import COLUMNS, answer, compared, in_turns, sorted_by_key
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
-from lakelatch.spark.local_session import open_session
+from lakelatch.spark.session.local_session import open_session
 
 _ROWS = int(os.environ.get("LOAD_ROWS", "5000000"))
 _QUICK_ROWS = 500_000

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
 from lakelatch.format.bucket_index import bucket_ids
-from lakelatch.spark.local_session import open_session
+from lakelatch.spark.session.local_session import open_session
 
 _ROWS = int(os.environ.get("READ_ROWS", "1000000"))
 _STATES = os.environ.get("READ_STATES", "bulk,compacted,tenth,all").split(",")

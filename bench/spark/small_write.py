@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import lakelatch
-from lakelatch.spark.local_session import open_session
+from lakelatch.spark.session.local_session import open_session
 
 _ROUNDS = 21
 _WARM = 4

@@ -15,7 +15,7 @@ from bench.harness import Result, time_ms
 from pyspark.sql import SparkSession
 
 import lakelatch
-from lakelatch.spark.local_session import open_session
+from lakelatch.spark.session.local_session import open_session
 
 _ROUNDS = 200
 _GOAL_MS = 1.0

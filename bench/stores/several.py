@@ -8,7 +8,7 @@ from bench.stores.peers import DuckLakeWriter
 
 import lakelatch
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.storage.uris import open_storage
 

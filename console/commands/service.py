@@ -14,12 +14,12 @@ from rich.markup import escape
 from lakelatch.console.base.invocation import Invocation, Outcome
 from lakelatch.console.base.places import with_tables_nearby
 from lakelatch.console.commands.service_loop import ServiceLoop
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.executor import HERE, Executor
 from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
 from lakelatch.engine.services.keeping.maintenance import maintain_with
 from lakelatch.errors import LakelatchError
-from lakelatch.spark.executor import SparkExecutor
+from lakelatch.spark.session.executor import SparkExecutor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,7 @@ class LazySession:
         self.executor: Executor = SparkExecutor(cache(self._open)) if cores else HERE
 
     def _open(self) -> SparkSession:
-        from lakelatch.spark.local_session import open_session
+        from lakelatch.spark.session.local_session import open_session
 
         self._session = open_session("lakelatch service", self._cores, 1024, self._progress)
         return self._session

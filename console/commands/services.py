@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakelatch.engine.run.result import CommitResult
-    from lakelatch.engine.services.cleaning import CleanResult
+    from lakelatch.engine.services.removals.cleaning import CleanResult
 
     Result = TypeVar("Result", CommitResult, CleanResult)
 
@@ -95,7 +95,7 @@ def _run_on_spark(
     call: Invocation, cores: int, verb: str, work: Callable[[SparkSession], list[CommitResult]]
 ) -> list[CommitResult]:
     """The results of `work`, which gets a local session of `--cores`."""
-    from lakelatch.spark.local_session import open_session
+    from lakelatch.spark.session.local_session import open_session
 
     call.open_table()
     with call.status("starting Spark"):

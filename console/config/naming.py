@@ -11,7 +11,7 @@ from lakelatch.console.base.exit_codes import WrongCall
 from lakelatch.console.base.invocation import NamedTable
 from lakelatch.console.config.file import Config
 from lakelatch.console.config.secrets import Secrets
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.errors import InvalidRequest
 
 _BARE = re.compile(r"[^./\\:~][^/\\:]*")  # everything else is a path or a URL

@@ -11,7 +11,7 @@ import lakelatch
 from lakelatch.console.demo.flights import sorted_by_key
 from lakelatch.console.demo.plan import ACTUALS, FEEDS, KEY_FIELDS, DemoPlan
 from lakelatch.console.demo.replay import Step, differences, read_with_hudi
-from lakelatch.spark.local_session import open_session
+from lakelatch.spark.session.local_session import open_session
 from lakelatch.timeline.log.commit_log import CommitLog
 
 

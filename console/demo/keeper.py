@@ -9,8 +9,8 @@ import lakelatch
 from lakelatch.console.demo.checks import Check
 from lakelatch.console.demo.events import Events, read_events
 from lakelatch.console.demo.plan import FEEDS, KEEPER, DemoPlan
-from lakelatch.engine.options.clustering import INLINE, INLINE_COMMITS
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
+from lakelatch.engine.options.table_services.clustering import INLINE, INLINE_COMMITS
 from lakelatch.engine.run.report import CANCELLED, DONE, ServiceRun
 from lakelatch.engine.services.cancelling import request_cancel
 from lakelatch.engine.table.manager import open_manager

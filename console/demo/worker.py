@@ -16,7 +16,7 @@ from lakelatch.console.demo.flights import batch_order
 from lakelatch.console.demo.keeper import cancel_in_flight, keep_once
 from lakelatch.console.demo.plan import COMPACTOR, FEEDS, KEEPER, PLAN_VARIABLE, DemoPlan
 from lakelatch.errors import LakelatchError
-from lakelatch.spark.local_session import open_session
+from lakelatch.spark.session.local_session import open_session
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline.table_config import is_table
 

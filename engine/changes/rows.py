@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakelatch.engine.options.arguments import is_pandas, with_named_index, without_index
+from lakelatch.engine.options.calls.arguments import is_pandas, with_named_index, without_index
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.executor import HERE, Executor
 from lakelatch.engine.run.file_report import FileReport

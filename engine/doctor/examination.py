@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lakelatch.engine.doctor import locks, store, upkeep, writers
 from lakelatch.engine.doctor.finding import NOT_CHECKED, Check, Finding, Limits, Patient
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.table.opening import load_config
 from lakelatch.errors import LakelatchError
 from lakelatch.locks.open import open_recorded_locks

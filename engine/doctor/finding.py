@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.table_services.services import ServiceOptions
 from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM, System

@@ -9,9 +9,9 @@ from statistics import median
 from typing import Any
 
 from lakelatch.engine.doctor.finding import Finding, Patient
-from lakelatch.engine.services import archiving
 from lakelatch.engine.services.counters import Counters
 from lakelatch.engine.services.keeping.steps import Steps
+from lakelatch.engine.services.removals import archiving
 from lakelatch.engine.services.service import PlannedService
 from lakelatch.engine.services.verifying import SUPERFLUOUS, verify
 from lakelatch.format.file_slices import FileSlice

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.read import INCREMENTAL, QUERY_TYPE
-from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.by_reader import SlicesByReader
 from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read
 from lakelatch.engine.read.where import parts_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read, selected
 from lakelatch.engine.sql.expressions import Expression, check_condition, holding
 from lakelatch.format.merge.conditions import Condition

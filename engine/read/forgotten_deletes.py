@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TypeAlias
 
-from lakelatch.engine.options.compaction import KEEP_DELETES
+from lakelatch.engine.options.table_services.compaction import KEEP_DELETES
 from lakelatch.errors import CorruptTable
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.names import (

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.read import (
     COLUMNS,
     INCREMENTAL,
@@ -16,7 +17,6 @@ from lakelatch.engine.options.read import (
     READ_OPTIMIZED,
     ReadOptions,
 )
-from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.batches import for_spark
 from lakelatch.engine.read.forgotten_deletes import ForgottenDeletes
 from lakelatch.engine.read.images import ImagePlan, image_schema, plan_images

@@ -15,7 +15,9 @@ from lakelatch.timeline.actions import CLUSTERING, COMPACTION
 from lakelatch.timeline.instant import Instant, parse_file_name, requested_time
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan, read_aborted_plan
-from lakelatch.transactions import cancellation
+from lakelatch.transactions.attempts import cancellation
+from lakelatch.transactions.attempts.cancellation import PlanCompleted, PlanGone, PlanOutputs
+from lakelatch.transactions.attempts.claims import PlanBusy
 from lakelatch.transactions.base.cancel_requests import (
     CancelRequest,
     cancel_requests,
@@ -23,8 +25,6 @@ from lakelatch.transactions.base.cancel_requests import (
     is_cancelled,
     plan_of,
 )
-from lakelatch.transactions.cancellation import PlanCompleted, PlanGone, PlanOutputs
-from lakelatch.transactions.claims import PlanBusy
 from lakelatch.transactions.manager import TransactionManager
 
 _log = logging.getLogger("lakelatch.services")

@@ -1,7 +1,7 @@
 """Rollback of a completed commit, and restore to one: checks that they are allowed, and begins them.
 
 Both are decided at their slot in the log, before which nothing can complete unseen. The steps after that are those of
-`transactions/rollback.py` and `transactions/restore.py`.
+`transactions/undo/rollback.py` and `transactions/undo/restore.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.services.savepoints import commit_on_timeline, completed_savepoints, files_of_cleans
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.failpoints import failpoint
@@ -41,11 +41,11 @@ from lakelatch.timeline.plans.service_plan import read_service_plan
 from lakelatch.timeline.service_metadata import read_undone
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig, load_table_config
-from lakelatch.transactions.intent import Place
+from lakelatch.transactions.attempts.intent import Place
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.restore import run_restore
-from lakelatch.transactions.rollback import finish_rollback
-from lakelatch.transactions.undoing import Undo, append_undo
+from lakelatch.transactions.undo.restore import run_restore
+from lakelatch.transactions.undo.rollback import finish_rollback
+from lakelatch.transactions.undo.undoing import Undo, append_undo
 
 _PLANS = (COMPACTION, LOG_COMPACTION, CLUSTERING)
 _DAY_HOURS = CleaningOptions().tombstone_hours

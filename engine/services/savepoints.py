@@ -23,9 +23,9 @@ from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.savepoint import SavepointMetadata
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
-from lakelatch.transactions.attempt import run, table_lock
+from lakelatch.transactions.attempts.attempt import run, table_lock
+from lakelatch.transactions.attempts.intent import Deciding, Place
 from lakelatch.transactions.base.outcome import GivenUp
-from lakelatch.transactions.intent import Deciding, Place
 from lakelatch.transactions.manager import TransactionManager
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakelatch.engine.options.arguments import Options
+from lakelatch.engine.options.calls.arguments import Options
 from lakelatch.engine.options.write import UPDATE
 from lakelatch.engine.table.columns import fitted
 from lakelatch.engine.table.opening import agreeing, table_at

@@ -21,8 +21,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.options.arguments import Options, instant_of, merged
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.arguments import Options, instant_of, merged
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.table.opening import load_config, look_at
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.retry import Backoff, tries

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lakelatch.engine.options.arguments import Options
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.arguments import Options
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.several.cut import opening, place_of
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.errors import CommitUnknown, InvalidRequest, Unavailable
@@ -15,7 +15,7 @@ from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.decisions import ABORT, Decisions, Undecided
 from lakelatch.timeline.log.events import WITHDRAW, Event
 from lakelatch.timeline.log.log_reader import Tail
-from lakelatch.transactions.attempt import table_lock
+from lakelatch.transactions.attempts.attempt import table_lock
 
 
 def resolve(

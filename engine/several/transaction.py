@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.changes.rows import table_of
-from lakelatch.engine.options.arguments import Options, merged, moment
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.arguments import Options, merged, moment
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.write import OPERATION
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.several.beside import may_be_staged_beside

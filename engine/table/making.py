@@ -55,8 +55,8 @@ from lakelatch.timeline.table_config import (
     is_table,
     load_table_config,
 )
+from lakelatch.transactions.attempts.checks import At, Check
 from lakelatch.transactions.base.context import MemoryCheck
-from lakelatch.transactions.checks import At, Check
 
 _UNFIT_IN_NAMES = re.compile(r"[=:#!\\\s]")  # would be escaped in properties files, which other readers do not know
 

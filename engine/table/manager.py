@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.manager import ManagerOptions
-from lakelatch.engine.options.registry import Call
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.table_services.services import ServiceOptions
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.table.columns import fitted
 from lakelatch.engine.table.opening import agreeing, require_writable

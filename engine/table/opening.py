@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.table.schema import schema_at
 from lakelatch.engine.table.table import OpenedTable, check_agreement, check_mode, check_writable

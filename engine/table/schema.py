@@ -28,8 +28,8 @@ from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import CHANGES_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import MERGE_ON_READ, PROPERTIES_PATH, TableConfig
+from lakelatch.transactions.attempts.checks import At, Check
 from lakelatch.transactions.base.outcome import Changed, Committed
-from lakelatch.transactions.checks import At, Check
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.manager import TransactionManager
 

@@ -29,7 +29,9 @@ from lakelatch.telemetry import INSTANT, WRITER, operation
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.snapshot import Mark
 from lakelatch.timeline.staged import StagedCommit, StagedStorage, by_now, with_staged
-from lakelatch.transactions.attempt import run
+from lakelatch.transactions.attempts.attempt import run
+from lakelatch.transactions.attempts.commit import Commit
+from lakelatch.transactions.attempts.intent import Look, Place
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import (
     Added,
@@ -41,9 +43,7 @@ from lakelatch.transactions.base.outcome import (
     Verdict,
     committed_or_raise,
 )
-from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.conflicts.report import shown_loss
-from lakelatch.transactions.intent import Look, Place
 from lakelatch.transactions.markers.own_files import NotBegun
 from lakelatch.transactions.several.part import Part, ensure_may_take_part, gives_way
 from lakelatch.transactions.transaction import OPEN, Transaction

@@ -26,8 +26,8 @@ from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, find_archived, read_commit
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.transactions.manager import TransactionManager
-from lakelatch.transactions.rollback import roll_back
 from lakelatch.transactions.transaction import Transaction
+from lakelatch.transactions.undo.rollback import roll_back
 
 BATCHES_FOLDER = ".hoodie/.lakelatch/batches"
 _NAME = re.compile(r"([0-9]{20})-([0-9]{6})\.json")

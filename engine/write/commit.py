@@ -44,10 +44,10 @@ from lakelatch.timeline.metadata import CALLED_KEY, SCHEMA_KEY, WRITER_KEY, Comm
 from lakelatch.timeline.recorded_options import GROUPING_LOG_VERSION
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.staged import renewed
+from lakelatch.transactions.attempts.checks import At, in_order
+from lakelatch.transactions.attempts.commit import Commit
 from lakelatch.transactions.base.context import TransactionState
 from lakelatch.transactions.base.outcome import Changed, Displaced, Staged, Verdict
-from lakelatch.transactions.checks import At, in_order
-from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.several.part import Part
 from lakelatch.transactions.transaction import Transaction
 

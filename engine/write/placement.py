@@ -21,8 +21,8 @@ from lakelatch.timeline.history.history import History
 from lakelatch.timeline.instant import parse_file_name
 from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.snapshot import Mark, Snapshot
+from lakelatch.transactions.attempts.checks import At
 from lakelatch.transactions.base.outcome import Changed, Displaced
-from lakelatch.transactions.checks import At
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 
 Bucket = tuple[str, int]  # partition, number

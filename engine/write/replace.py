@@ -21,8 +21,8 @@ from lakelatch.timeline.instant import COMPLETED, Instant
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.staged import renewed
+from lakelatch.transactions.attempts.checks import At
 from lakelatch.transactions.base.outcome import Changed, Displaced
-from lakelatch.transactions.checks import At
 from lakelatch.transactions.conflicts.contract import OtherWrite
 
 Choice: TypeAlias = Callable[[Collection[str]], set[str]]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.read import COLUMNS, READ_META
-from lakelatch.engine.options.registry import Call
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.catalog import find_table
-from lakelatch.spark.columns import schema_of
 from lakelatch.spark.enabled.said import Said, WithOptions
-from lakelatch.spark.frames_out import read
-from lakelatch.spark.refusals import PATH_MISSING, RefusedByAnalysis
-from lakelatch.spark.spark_types import to_arrow
-from lakelatch.spark.wanted import Wanted
+from lakelatch.spark.read.frames_out import read
+from lakelatch.spark.read.wanted import Wanted
+from lakelatch.spark.session.catalog import find_table
+from lakelatch.spark.session.columns import schema_of
+from lakelatch.spark.session.refusals import PATH_MISSING, RefusedByAnalysis
+from lakelatch.spark.session.spark_types import to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakelatch.spark.catalog import FORMAT
+from lakelatch.spark.session.catalog import FORMAT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

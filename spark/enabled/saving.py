@@ -5,16 +5,24 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from lakelatch.engine.options.arguments import merged
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.arguments import merged
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.write import OPERATION, PARTITION_FIELD
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import META_COLUMNS
-from lakelatch.spark.catalog import CatalogTable, look_up, path_of, permanent, plain_path, plain_sql, quoted, register
 from lakelatch.spark.data_source import overwriting
 from lakelatch.spark.enabled.said import Said
-from lakelatch.spark.frames_in import write
-from lakelatch.spark.refusals import (
+from lakelatch.spark.session.catalog import (
+    CatalogTable,
+    look_up,
+    path_of,
+    permanent,
+    plain_path,
+    plain_sql,
+    quoted,
+    register,
+)
+from lakelatch.spark.session.refusals import (
     PATH_EXISTS,
     TABLE_EXISTS,
     TOO_FEW_COLUMNS,
@@ -23,6 +31,7 @@ from lakelatch.spark.refusals import (
 )
 from lakelatch.spark.sql.session import known_of
 from lakelatch.spark.table import Table
+from lakelatch.spark.write.frames_in import write
 from lakelatch.timeline.actions import INSERT_OVERWRITE
 
 if TYPE_CHECKING:

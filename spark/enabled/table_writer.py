@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.catalog import CatalogTable, find_table, look_up, path_of, permanent
 from lakelatch.spark.enabled.said import Said, WithOptions
 from lakelatch.spark.enabled.saving import OVERWRITE, create_table, write_into
-from lakelatch.spark.refusals import TABLE_EXISTS, TABLE_MISSING, RefusedByAnalysis
+from lakelatch.spark.session.catalog import CatalogTable, find_table, look_up, path_of, permanent
+from lakelatch.spark.session.refusals import TABLE_EXISTS, TABLE_MISSING, RefusedByAnalysis
 from lakelatch.spark.table import Table
 from lakelatch.timeline.actions import INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 

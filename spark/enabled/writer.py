@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.catalog import find_table
 from lakelatch.spark.enabled.said import Said, WithOptions
 from lakelatch.spark.enabled.saving import insert_into, save, save_as_table
+from lakelatch.spark.session.catalog import find_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter

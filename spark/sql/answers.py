@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine import calls as engine_calls
 from lakelatch.engine.table.history import TableDetail
-from lakelatch.spark.catalog import FORMAT
+from lakelatch.spark.session.catalog import FORMAT
 from lakelatch.spark.sql.definitions import result_of_nothing, text_of
 from lakelatch.spark.sql.errors import InvalidStatement
 from lakelatch.spark.sql.literals import bound

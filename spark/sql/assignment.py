@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.columns import analysed
+from lakelatch.spark.session.columns import analysed
 from lakelatch.spark.sql.errors import InvalidStatement
 
 if TYPE_CHECKING:

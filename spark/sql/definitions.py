@@ -20,16 +20,16 @@ from lakelatch.engine.options.write import (
     TABLE_TYPE,
 )
 from lakelatch.format.evolution import may_become
-from lakelatch.spark.catalog import FORMAT, columns_text, look_up, permanent, plain_sql, quoted, text_literal
-from lakelatch.spark.columns import schema_of
-from lakelatch.spark.frames_in import write
-from lakelatch.spark.spark_types import to_arrow
+from lakelatch.spark.session.catalog import FORMAT, columns_text, look_up, permanent, plain_sql, quoted, text_literal
+from lakelatch.spark.session.columns import schema_of
+from lakelatch.spark.session.spark_types import to_arrow
 from lakelatch.spark.sql.errors import InvalidStatement
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.session import known_of
 from lakelatch.spark.sql.target import Target, result, target_of
 from lakelatch.spark.sql.tokens import STRING, Cursor, Name, Token, tokens_of
 from lakelatch.spark.table import Table
+from lakelatch.spark.write.frames_in import write
 from lakelatch.timeline.actions import INSERT, UPSERT
 
 if TYPE_CHECKING:

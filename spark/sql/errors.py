@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.refusals import RefusedByAnalysis
+from lakelatch.spark.session.refusals import RefusedByAnalysis
 
 SYNTAX = "PARSE_SYNTAX_ERROR"
 UNSUPPORTED = "UNSUPPORTED_FEATURE.TABLE_OPERATION"

@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakelatch.spark.columns import analysed
-from lakelatch.spark.merge import Merge
+from lakelatch.spark.session.columns import analysed
 from lakelatch.spark.sql.assignment import all_stored
 from lakelatch.spark.sql.changes import assignments
 from lakelatch.spark.sql.errors import InvalidStatement
@@ -15,6 +14,7 @@ from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.references import qualified
 from lakelatch.spark.sql.target import Target, checked_value, result, target_of
 from lakelatch.spark.sql.tokens import Cursor, Token, tokens_of
+from lakelatch.spark.write.merge import Merge
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine.table.opening import open_existing_storage
-from lakelatch.spark.catalog import plain_sql
+from lakelatch.spark.session.catalog import plain_sql
 from lakelatch.spark.sql.errors import UNSUPPORTED, InvalidStatement
 from lakelatch.spark.sql.literals import bound
 from lakelatch.spark.sql.references import TABLE_CHANGES, Reference, references, table_names

@@ -10,10 +10,10 @@ from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException
 
-from lakelatch.spark.catalog import FORMAT, look_up, permanent, plain_sql, quoted
+from lakelatch.spark.read.view import VIEW_FUNCTION, view_made
+from lakelatch.spark.session.catalog import FORMAT, look_up, permanent, plain_sql, quoted
 from lakelatch.spark.sql.errors import InvalidStatement
 from lakelatch.spark.sql.tokens import Name
-from lakelatch.spark.view import VIEW_FUNCTION, view_made
 from lakelatch.system import REAL_SYSTEM
 
 if TYPE_CHECKING:

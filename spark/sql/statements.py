@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lakelatch.spark.catalog import FORMAT
+from lakelatch.spark.session.catalog import FORMAT
 from lakelatch.spark.sql import answers, changes, definitions, merges
 from lakelatch.spark.sql.errors import InvalidStatement, in_words_of_spark
 from lakelatch.spark.sql.literals import bound

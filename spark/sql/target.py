@@ -6,9 +6,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from lakelatch.engine.options.arguments import Options
+from lakelatch.engine.options.calls.arguments import Options
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.spark.columns import Expression
+from lakelatch.spark.session.columns import Expression
 from lakelatch.spark.sql.errors import SYNTAX, UNSUPPORTED, InvalidStatement
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.references import has_query, is_volatile

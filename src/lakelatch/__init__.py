@@ -31,9 +31,9 @@ if TYPE_CHECKING:
         verify,
         waiting_plans,
     )
-    from lakelatch.engine.options.keywords import options
+    from lakelatch.engine.options.calls.keywords import options
     from lakelatch.engine.run.result import CommitResult
-    from lakelatch.engine.services.archiving import Archived
+    from lakelatch.engine.services.removals.archiving import Archived
     from lakelatch.engine.several.resolving import resolve
     from lakelatch.engine.writing import delete_partitions
     from lakelatch.progress import Progress, on_progress
@@ -47,25 +47,25 @@ if TYPE_CHECKING:
         maintain,
     )
     from lakelatch.spark.enabled.sessions import disable, enable
-    from lakelatch.spark.frames_in import write
-    from lakelatch.spark.frames_out import read
     from lakelatch.spark.functions import detail, history, schema, show
+    from lakelatch.spark.read.frames_out import read
+    from lakelatch.spark.session.spark_types import use_in_thread
     from lakelatch.spark.several import snapshot, transaction
-    from lakelatch.spark.sink import write_batch
-    from lakelatch.spark.spark_types import use_in_thread
+    from lakelatch.spark.streams.sink import write_batch
     from lakelatch.spark.table import Table
+    from lakelatch.spark.write.frames_in import write
 
 _MODULES = {
     "Table": "lakelatch.spark.table",
     "ArrowTable": "lakelatch.engine.arrow",
     "enable": "lakelatch.spark.enabled.sessions",
     "disable": "lakelatch.spark.enabled.sessions",
-    "options": "lakelatch.engine.options.keywords",
+    "options": "lakelatch.engine.options.calls.keywords",
     "open": "lakelatch.engine.arrow",
-    "write": "lakelatch.spark.frames_in",
+    "write": "lakelatch.spark.write.frames_in",
     "CommitResult": "lakelatch.engine.run.result",
     "delete_partitions": "lakelatch.engine.writing",
-    "read": "lakelatch.spark.frames_out",
+    "read": "lakelatch.spark.read.frames_out",
     "show": "lakelatch.spark.functions",
     "history": "lakelatch.spark.functions",
     "detail": "lakelatch.spark.functions",
@@ -75,7 +75,7 @@ _MODULES = {
     "resolve": "lakelatch.engine.several.resolving",
     "Progress": "lakelatch.progress",
     "on_progress": "lakelatch.progress",
-    "Archived": "lakelatch.engine.services.archiving",
+    "Archived": "lakelatch.engine.services.removals.archiving",
     "archive": "lakelatch.engine.calls",
     "clean": "lakelatch.spark.calls",
     "preview_clean": "lakelatch.engine.calls",
@@ -96,8 +96,8 @@ _MODULES = {
     "roll_back": "lakelatch.engine.calls",
     "restore": "lakelatch.engine.calls",
     "maintain": "lakelatch.spark.calls",
-    "write_batch": "lakelatch.spark.sink",
-    "use_in_thread": "lakelatch.spark.spark_types",
+    "write_batch": "lakelatch.spark.streams.sink",
+    "use_in_thread": "lakelatch.spark.session.spark_types",
     "verify": "lakelatch.engine.calls",
     "waiting_plans": "lakelatch.engine.calls",
 }

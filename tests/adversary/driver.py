@@ -11,14 +11,14 @@ from option_space import Layout
 from table import write_arrow
 
 import lakelatch
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.report import FAILED
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.clustering import Clustering
-from lakelatch.engine.services.compaction import Compaction
 from lakelatch.engine.services.keeping.maintenance import maintain_with
-from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services.rewrites.clustering import Clustering
+from lakelatch.engine.services.rewrites.compaction import Compaction
+from lakelatch.engine.services.rewrites.log_compaction import LogCompaction
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.manager import table_at_rest
 from lakelatch.system import REAL_SYSTEM

@@ -17,6 +17,7 @@ from random_tables.made_slice import holding
 from random_tables.readers import NOT_WIDENED
 
 import lakelatch
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.read import (
     BEGIN_INSTANT,
     END_INSTANT,
@@ -24,7 +25,6 @@ from lakelatch.engine.options.read import (
     QUERY_TYPE,
     READ_OPTIMIZED,
 )
-from lakelatch.engine.options.registry import Call
 from lakelatch.engine.read.images import plan_images
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.errors import InvalidRequest

@@ -14,7 +14,7 @@ from lakelatch.console.demo.checks import Check
 from lakelatch.console.demo.plan import DemoPlan
 from lakelatch.console.demo.replay import differences
 from lakelatch.console.demo.run import DemoReport
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.testing.servers import Server
 from lakelatch.testing.servers.reach import place_options
 from lakelatch.testing.servers.seaweedfs import BUCKET

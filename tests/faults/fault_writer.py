@@ -30,12 +30,12 @@ from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.attempt import run
+from lakelatch.transactions.attempts.attempt import run
+from lakelatch.transactions.attempts.checks import At, in_order
+from lakelatch.transactions.attempts.commit import Commit
 from lakelatch.transactions.base.context import TableMemory
 from lakelatch.transactions.base.outcome import Displaced, Staged, committed_or_raise
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC, TransactionSettings
-from lakelatch.transactions.checks import At, in_order
-from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 

@@ -23,7 +23,7 @@ from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.direct import OPEN_FOLDER
-from lakelatch.transactions.recovery import recover
+from lakelatch.transactions.undo.recovery import recover
 
 ENDING = ("all that was not synced is gone", "nothing is gone", "some of it is gone")
 

@@ -11,10 +11,10 @@ from memory_tables import GROUPED, PARTITIONED, PLAIN, WIDE, MemoryTable, manage
 from lakelatch.console.timelines.entries import timeline_entries
 from lakelatch.engine.calls import waiting_plans
 from lakelatch.engine.read.plan import plan_read
-from lakelatch.engine.services.compaction import Compaction
 from lakelatch.engine.services.counters import pending_plans
-from lakelatch.engine.services.log_compaction import LogCompaction
-from lakelatch.engine.services.rewriting import RewritingService
+from lakelatch.engine.services.rewrites.compaction import Compaction
+from lakelatch.engine.services.rewrites.log_compaction import LogCompaction
+from lakelatch.engine.services.rewrites.rewriting import RewritingService
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.storage import Storage

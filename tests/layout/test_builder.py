@@ -9,8 +9,8 @@ import pytest
 PIPELINE = (
     "lakelatch.engine.write",
     "lakelatch.engine.writing",
-    "lakelatch.transactions.attempt",
-    "lakelatch.transactions.commit",
+    "lakelatch.transactions.attempts.attempt",
+    "lakelatch.transactions.attempts.commit",
 )
 #: The simulation, whose tasks write no rows, and tests of the very functions that they call.
 PAST_THE_BUILDER = {

@@ -59,7 +59,7 @@ cut = lakelatch.snapshot([table, other])
 assert cut.to_arrow(table).num_rows == cut.to_arrow(other).num_rows == 2
 assert isinstance(refused(lambda: lakelatch.Table, "spark"), ImportError)
 refused(lambda: lakelatch.write(None, sys.argv[1]), "spark")
-from lakelatch.spark.local_session import open_session
+from lakelatch.spark.session.local_session import open_session
 refused(lambda: open_session("x"), "spark")
 for provider in ("redis", "zookeeper", "etcd", "dynamodb"):
     more = {{"hoodie.write.lock.provider": provider}}

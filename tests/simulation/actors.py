@@ -32,8 +32,8 @@ from lakelatch.timeline.history.history import History
 from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.attempts.checks import Check
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC, TransactionSettings
-from lakelatch.transactions.checks import Check
 from lakelatch.transactions.early.task_files import TaskFiles
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction

@@ -19,11 +19,11 @@ from lakelatch.errors import LakelatchError
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.attempt import run
+from lakelatch.transactions.attempts.attempt import run
+from lakelatch.transactions.attempts.checks import At, in_order
+from lakelatch.transactions.attempts.commit import Commit
 from lakelatch.transactions.base.outcome import Displaced, Staged, committed_or_raise
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
-from lakelatch.transactions.checks import At, in_order
-from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.transaction import Transaction
 
 STEPS_OF_GROUPS = ("group.after_record", "group.after_withdrawal")

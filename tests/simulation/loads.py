@@ -9,7 +9,7 @@ from functools import partial
 from actors import Actor, aborted_on_error
 from stock import CONFIG, STOCK, table_of
 
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.write.bulk_task import BulkTask
 from lakelatch.engine.write.task import WriteTask

@@ -6,10 +6,10 @@ from mistakes import Mistake
 
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.projection import Projections
-from lakelatch.transactions import group
-from lakelatch.transactions.checks import At
-from lakelatch.transactions.commit import Commit
-from lakelatch.transactions.group import Turn
+from lakelatch.transactions.attempts import group
+from lakelatch.transactions.attempts.checks import At
+from lakelatch.transactions.attempts.commit import Commit
+from lakelatch.transactions.attempts.group import Turn
 
 OF_GROUPS: dict[str, Mistake] = {
     "a record counted twice": Mistake(

@@ -15,9 +15,9 @@ from mistakes import Mistake
 from mistakes_of_groups import OF_GROUPS
 from mistakes_of_several import OF_SEVERAL
 
-from lakelatch.engine.services import archiving
-from lakelatch.engine.services.clean_planning import CleanPlanner
-from lakelatch.engine.services.clustering_commit import ClusteringCommit
+from lakelatch.engine.services.removals import archiving
+from lakelatch.engine.services.removals.clean_planning import CleanPlanner
+from lakelatch.engine.services.rewrites.clustering_commit import ClusteringCommit
 from lakelatch.engine.write import first_bases
 from lakelatch.engine.write.batches import BatchRegister
 from lakelatch.engine.write.replace import Replacement
@@ -26,14 +26,15 @@ from lakelatch.heartbeat.lease_beat import LeaseHeartbeat
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.projection import Projections
 from lakelatch.timeline.log.rollbacks import Rollbacks
-from lakelatch.transactions import cancellation, fate, rollback
+from lakelatch.transactions.attempts import cancellation, fate
+from lakelatch.transactions.attempts.commit import Commit
 from lakelatch.transactions.base.instant_clock import InstantClock
 from lakelatch.transactions.base.outcome import Staged
-from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.conflicts.strategies import SimpleConflictStrategy
 from lakelatch.transactions.early.strategies import SimpleDirectStrategy
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.direct import Markers
+from lakelatch.transactions.undo import rollback
 
 PLANTED: dict[str, Mistake] = {
     "no fence": Mistake(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from actors import Actor, aborted_on_error, instant_of
 from stock import CONFIG, table_of
 
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.merge_task import MergeTask

@@ -36,7 +36,7 @@ from seams import Place, step
 from several import SeveralRun
 
 from lakelatch import failpoints
-from lakelatch.engine.services import clustering_commit
+from lakelatch.engine.services.rewrites import clustering_commit
 from lakelatch.format import file_groups as file_ids
 from lakelatch.locks.session import session as sessions
 from lakelatch.system import REAL_SYSTEM

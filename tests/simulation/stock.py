@@ -15,18 +15,18 @@ import pyarrow as pa
 from actors import Actor, aborted_on_error
 from seams import Place
 
-from lakelatch.engine.options.archiving import ArchivingOptions
-from lakelatch.engine.options.cancellation import CancellationOptions
-from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.clustering import ClusteringOptions
-from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.cancellation import CancellationOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.clustering import ClusteringOptions
+from lakelatch.engine.options.table_services.compaction import CompactionOptions
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.services import archiving
 from lakelatch.engine.services.cancelling import execute_cancel, execute_open, request_cancel
-from lakelatch.engine.services.cleaning import Clean
-from lakelatch.engine.services.clustering import Clustering, ClusterTask
-from lakelatch.engine.services.compaction import Compaction, CompactTask
+from lakelatch.engine.services.removals import archiving
+from lakelatch.engine.services.removals.cleaning import Clean
+from lakelatch.engine.services.rewrites.clustering import Clustering, ClusterTask
+from lakelatch.engine.services.rewrites.compaction import Compaction, CompactTask
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, WriteConflict
@@ -42,10 +42,10 @@ from lakelatch.timeline.metadata import CompactionOperation
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, ServicePlan
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
+from lakelatch.transactions.attempts.cancellation import PlanCompleted
+from lakelatch.transactions.attempts.claims import PlanBusy
 from lakelatch.transactions.base.cancel_requests import plan_of
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
-from lakelatch.transactions.cancellation import PlanCompleted
-from lakelatch.transactions.claims import PlanBusy
 from lakelatch.transactions.manager import TransactionManager
 
 STOCK = "stock"

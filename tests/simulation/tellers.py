@@ -28,10 +28,10 @@ from lakelatch.engine.write.rebase import LostFiles
 from lakelatch.errors import CommitUnknown, LakelatchError, WriteConflict
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
+from lakelatch.transactions.attempts.checks import in_order
+from lakelatch.transactions.attempts.commit import Commit
 from lakelatch.transactions.base.outcome import Staged
 from lakelatch.transactions.base.settings import OPTIMISTIC
-from lakelatch.transactions.checks import in_order
-from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.conflicts.report import Work
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.several.part import Part

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from random_tables.index_checks import IndexChecks
 from stock import CONFIG, STOCK, is_stock, rows_of
 
-from lakelatch.engine.services.clean_planning import UNTIL
+from lakelatch.engine.services.removals.clean_planning import UNTIL
 from lakelatch.errors import LakelatchError
 from lakelatch.format.bucket_index import bucket_of_file_id
 from lakelatch.format.file_slices import file_slices

@@ -72,12 +72,12 @@ print(json.dumps(life(spark, path, options)))
 # `disturbed` travels by value (it is defined in the main module), so workers run it in place of the package's own.
 DISTURBED_SCRIPT = f"""{HEAD}
 import functools
-from lakelatch.spark import frames_in as writer
+from lakelatch.spark.write import frames_in as writer
 
 DISTURB
 
 def disturbed(task, in_runs, skips, batches):
-    from lakelatch.spark import frames_in as writer
+    from lakelatch.spark.write import frames_in as writer
     for report in writer._write_batches(task, in_runs, skips, batches):
         yield report
         try:

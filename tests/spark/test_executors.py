@@ -45,12 +45,12 @@ def test_rows_never_come_to_the_driver(make_table: MakeTable, run_python: RunPyt
 RETRY_SCRIPT = """
 import json
 path, options, end = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
-from lakelatch.spark import frames_in as writer
+from lakelatch.spark.write import frames_in as writer
 
 def fails(task, in_runs, skips, batches):
     import os
     from pyspark import TaskContext
-    from lakelatch.spark import frames_in as writer
+    from lakelatch.spark.write import frames_in as writer
     for report in writer._write_batches(task, in_runs, skips, batches):
         yield report
         if TaskContext.get().attemptNumber() == 0:

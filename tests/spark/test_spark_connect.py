@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 import lakelatch
 from lakelatch.errors import LakelatchError
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER
-from lakelatch.spark.progress import with_progress
+from lakelatch.spark.session.progress import with_progress
 from lakelatch.storage import LocalStorage
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.early.notes import mark_aborted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from live_table import LiveTable
 
 from lakelatch.engine.services.cancelling import execute_cancel, request_cancel
-from lakelatch.engine.services.rewriting import due_operations
+from lakelatch.engine.services.rewrites.rewriting import due_operations
 from lakelatch.engine.table.opening import open_table
 from lakelatch.timeline.metadata import CompactionPlan
 from lakelatch.timeline.plans.policy import PlanPolicy

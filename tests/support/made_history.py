@@ -9,9 +9,9 @@ from itertools import count
 import pyarrow as pa
 from bare_table import add_log, commit, manager_of
 
-from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.services import cleaning
-from lakelatch.engine.services.cleaning import Clean, CleanResult
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
+from lakelatch.engine.services.removals import cleaning
+from lakelatch.engine.services.removals.cleaning import Clean, CleanResult
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.file_slices import FileSlice, file_slices

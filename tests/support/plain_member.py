@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.transactions.attempts.checks import Check, in_order
+from lakelatch.transactions.attempts.group import ReadyCommit, Unfit
 from lakelatch.transactions.base.outcome import Staged
-from lakelatch.transactions.checks import Check, in_order
-from lakelatch.transactions.group import ReadyCommit, Unfit
 
 
 class PlainMember:

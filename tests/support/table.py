@@ -20,21 +20,22 @@ from bare_table import data_files, expire, manager_of, provider_of, timeline_nam
 from executors import Run, executor_of
 
 from lakelatch.engine.arrow import ArrowRows
-from lakelatch.engine.options.archiving import ArchivingOptions
 from lakelatch.engine.options.batch import Batch
-from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.options.write import OPERATION, WriteOptions
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services import archiving, cancelling, restoring, savepoints
-from lakelatch.engine.services.archiving import Archived
-from lakelatch.engine.services.cleaning import Clean, CleanResult
-from lakelatch.engine.services.clustering import Clustering
-from lakelatch.engine.services.compaction import Compaction
-from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services import cancelling, restoring, savepoints
+from lakelatch.engine.services.removals import archiving
+from lakelatch.engine.services.removals.archiving import Archived
+from lakelatch.engine.services.removals.cleaning import Clean, CleanResult
 from lakelatch.engine.services.restoring import Undone
+from lakelatch.engine.services.rewrites.clustering import Clustering
+from lakelatch.engine.services.rewrites.compaction import Compaction
+from lakelatch.engine.services.rewrites.log_compaction import LogCompaction
 from lakelatch.engine.services.savepoints import Savepoint
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.making import open_for_write
@@ -55,10 +56,10 @@ from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import DELETE_PARTITION
 from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.attempt import run as run_attempt
+from lakelatch.transactions.attempts.attempt import run as run_attempt
+from lakelatch.transactions.attempts.commit import Commit
 from lakelatch.transactions.base.outcome import Conflicted
 from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING
-from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 

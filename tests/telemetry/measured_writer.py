@@ -29,7 +29,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import lakelatch
-from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.rewrites.compaction import Compaction
 from lakelatch.failpoints import calling
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.open import open_lock_provider

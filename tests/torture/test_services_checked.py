@@ -13,8 +13,8 @@ import pytest
 import round_damages as do
 from made_round import go_on, make_round
 
-from lakelatch.engine.options.archiving import ArchivingOptions
-from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.services.cancelling import execute_cancel, request_cancel
 from lakelatch.torture.check.archived import HISTORY
 from lakelatch.torture.check.checker import check_round

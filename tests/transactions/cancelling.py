@@ -11,8 +11,8 @@ from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, Com
 from lakelatch.timeline.plans.clustering_plan import ClusteringGroup, ClusteringPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
 from lakelatch.timeline.plans.service_plan import ServicePlan
+from lakelatch.transactions.attempts.cancellation import PlanOutputs, execute_cancel, request_cancel
 from lakelatch.transactions.base.outcome import Committed
-from lakelatch.transactions.cancellation import PlanOutputs, execute_cancel, request_cancel
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 

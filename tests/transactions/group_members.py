@@ -14,10 +14,10 @@ from lakelatch.storage import Storage
 from lakelatch.testing.faults.storage import Fault, FaultyStorage
 from lakelatch.timeline.log.events import COMPLETE, LOG_FOLDER, Event
 from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.transactions.attempts.group import ready_commit
 from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.base.ready import READY_FOLDER, record_path
 from lakelatch.transactions.base.settings import OPTIMISTIC
-from lakelatch.transactions.group import ready_commit
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction
 

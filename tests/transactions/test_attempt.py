@@ -13,13 +13,13 @@ from lakelatch.storage import MemoryStorage
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.attempt import run
+from lakelatch.transactions.attempts.attempt import run
+from lakelatch.transactions.attempts.checks import At
+from lakelatch.transactions.attempts.intent import Intent, Place
 from lakelatch.transactions.base.cancel_requests import cancel_requests
 from lakelatch.transactions.base.context import TransactionContext
 from lakelatch.transactions.base.outcome import Added, GivenUp, Retry, Verdict
-from lakelatch.transactions.checks import At
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
-from lakelatch.transactions.intent import Intent, Place
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timeline.actions import CLUSTERING, COMPACTION
 from lakelatch.timeline.instant import aborted, inflight
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.attempts.claims import PlanBusy
 from lakelatch.transactions.base.outcome import PlanCancelled
-from lakelatch.transactions.claims import PlanBusy
 from lakelatch.transactions.transaction import Transaction
 
 ACTIONS = [CLUSTERING, COMPACTION]

@@ -18,11 +18,11 @@ from lakelatch.timeline.log.events import ABORT, CANCEL_FOLDER, PLAN
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.plans.service_plan import read_aborted_plan
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.cancellation import PlanCompleted, remove_tombstones
-from lakelatch.transactions.claims import PlanBusy
-from lakelatch.transactions.restore import undo_instant
+from lakelatch.transactions.attempts.cancellation import PlanCompleted, remove_tombstones
+from lakelatch.transactions.attempts.claims import PlanBusy
 from lakelatch.transactions.transaction import Transaction
-from lakelatch.transactions.undoing import data_files_of
+from lakelatch.transactions.undo.restore import undo_instant
+from lakelatch.transactions.undo.undoing import data_files_of
 
 POINTS = [name for name in failpoints.NAMES if name.startswith("cancel.") and name != "cancel.after_request"]
 POINTS += ["commit.before_slot", "commit.after_slot", "commit.after_projection", "lock.after_release"]

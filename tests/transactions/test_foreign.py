@@ -25,12 +25,12 @@ from lakelatch.timeline.log.events import COMPLETE
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata, RollbackMetadata, RollbackPlan
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.attempts.checks import At
+from lakelatch.transactions.attempts.foreign import OneSidedLock
 from lakelatch.transactions.base.elision import OFF
 from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
-from lakelatch.transactions.checks import At
-from lakelatch.transactions.foreign import OneSidedLock
-from lakelatch.transactions.rollback import finish_rollback
+from lakelatch.transactions.undo.rollback import finish_rollback
 
 LATER = "20991231000003000"
 

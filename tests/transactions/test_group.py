@@ -97,7 +97,7 @@ def test_many_who_wait_are_in_one_slot_in_the_order_of_their_times(table: Table)
 
 
 def test_more_records_than_a_slot_takes_are_left_to_the_next(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakelatch.transactions.group._READ_MAX", 2)
+    monkeypatch.setattr("lakelatch.transactions.attempts.group._READ_MAX", 2)
     pauses = [Paused(table.storage) for _ in range(3)]
     owners = [begin(table, f"g{number}", paused=paused) for number, paused in enumerate(pauses)]
     leader = begin(table, "leader")

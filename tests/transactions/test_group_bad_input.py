@@ -26,9 +26,9 @@ from lakelatch.storage import MemoryStorage, Storage
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.log.events import COMPLETE
+from lakelatch.transactions.attempts.group import ReadyCommit, Unfit
 from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.base.ready import READY_FOLDER, instant_of_record, record_path
-from lakelatch.transactions.group import ReadyCommit, Unfit
 
 Change = Callable[[dict[str, Any]], object]
 LONG_AGO = "20200101000000000"
@@ -167,7 +167,7 @@ def test_a_damaged_record_is_removed_and_its_owner_commits_alone(
 
 
 def test_no_more_is_read_than_a_record_can_have(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakelatch.transactions.group._SIZE_MAX_BYTES", 500)
+    monkeypatch.setattr("lakelatch.transactions.attempts.group._SIZE_MAX_BYTES", 500)
     paused = Paused(table.storage)
     owner, leader = begin(table, "a", paused=paused), begin(table, "b")
     assert len(record_bytes(owner)) > 500

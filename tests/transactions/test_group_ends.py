@@ -31,12 +31,12 @@ from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABL
 from lakelatch.timeline.log.events import COMPLETE, LOG_FOLDER, ROLLBACK, WITHDRAW, Event, slot_path
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.attempt import run
+from lakelatch.transactions.attempts.attempt import run
+from lakelatch.transactions.attempts.checks import At, in_order
+from lakelatch.transactions.attempts.commit import Commit
 from lakelatch.transactions.base.outcome import Committed, Displaced, Staged, committed_or_raise
 from lakelatch.transactions.base.ready import READY_FOLDER
 from lakelatch.transactions.base.settings import NON_BLOCKING
-from lakelatch.transactions.checks import At, in_order
-from lakelatch.transactions.commit import Commit
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from lakelatch.timeline.instant import requested
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.events import CANCEL, CANCEL_FOLDER, LOG_FOLDER
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.attempts.cancellation import PlanCompleted, PlanGone
 from lakelatch.transactions.base.cancel_requests import CancelRequest, cancel_requests
 from lakelatch.transactions.base.outcome import PlanCancelled
-from lakelatch.transactions.cancellation import PlanCompleted, PlanGone
 
 
 def files(table: Table) -> list[str]:

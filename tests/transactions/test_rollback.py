@@ -19,8 +19,8 @@ from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, slot_path
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.direct import OPEN_FOLDER
-from lakelatch.transactions.rollback import roll_back
 from lakelatch.transactions.transaction import Transaction
+from lakelatch.transactions.undo.rollback import roll_back
 
 
 def test_an_aborted_transaction_leaves_no_file_and_no_marker(table: Table) -> None:

@@ -12,7 +12,7 @@ from bare_table import add_file, bare_table, commit, manager_of, provider_of
 from live_table import LiveTable
 from served_page import Served, serving, wait_until
 
-from lakelatch.engine.options.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
 from lakelatch.errors import WriteConflict
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.storage.local import LocalStorage

@@ -16,8 +16,8 @@ from bare_table import add_file, bare_table, commit, expire, manager_of, write
 from live_table import LiveTable
 
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.options.archiving import ArchivingOptions
-from lakelatch.engine.options.cancellation import CANCELLABLE
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.cancellation import CANCELLABLE
 from lakelatch.engine.run.executor import HERE, Executor, Task
 from lakelatch.errors import InvalidRequest, Unavailable, WriteConflict
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER

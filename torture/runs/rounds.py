@@ -12,9 +12,9 @@ from functools import partial
 from random import Random  # noqa: TID251  (seeded by the run)
 from typing import Any
 
-from lakelatch.engine.services.cleaning import Clean, cancel_overdue
-from lakelatch.engine.services.clustering import Clustering
-from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.removals.cleaning import Clean, cancel_overdue
+from lakelatch.engine.services.rewrites.clustering import Clustering
+from lakelatch.engine.services.rewrites.compaction import Compaction
 from lakelatch.engine.services.service import PlannedService, ServiceContext
 from lakelatch.errors import LakelatchError
 from lakelatch.system import REAL_SYSTEM

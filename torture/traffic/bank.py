@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.read.plan import ReadPlan
 from lakelatch.engine.run.file_report import FileReport

@@ -16,11 +16,11 @@ from random import Random  # noqa: TID251  (seeded by the run)
 from typing import Any
 
 from lakelatch import failpoints
-from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.inline import SERVICES_ENABLED
+from lakelatch.engine.options.table_services.compaction import CompactionOptions
+from lakelatch.engine.options.table_services.inline import SERVICES_ENABLED
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.compaction import Compaction
 from lakelatch.engine.services.counters import pending_plans
+from lakelatch.engine.services.rewrites.compaction import Compaction
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import (
@@ -32,8 +32,8 @@ from lakelatch.errors import (
     WriteConflict,
 )
 from lakelatch.heartbeat.contract import HEARTBEAT_INTERVAL_OPTION, HEARTBEAT_MISSES_OPTION
-from lakelatch.spark.frames_in import write
-from lakelatch.spark.local_session import open_session
+from lakelatch.spark.session.local_session import open_session
+from lakelatch.spark.write.frames_in import write
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.testing.servers.reach import AWS_ENVIRONMENT
 from lakelatch.timeline.actions import CLEAN, COMPACTION, ROLLBACK, WRITE_ACTIONS

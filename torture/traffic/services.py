@@ -6,26 +6,26 @@ from dataclasses import replace
 from random import Random  # noqa: TID251  (seeded by the run)
 from typing import TYPE_CHECKING
 
-from lakelatch.engine.options.archiving import ArchivingOptions
-from lakelatch.engine.options.cancellation import CancellationOptions
-from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.clustering import ClusteringOptions
-from lakelatch.engine.options.registry import Call
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.calls.registry import Call
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.cancellation import CancellationOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.clustering import ClusteringOptions
+from lakelatch.engine.options.table_services.services import ServiceOptions
 from lakelatch.engine.run.report import CANCELLED, DONE, FAILED, ServiceRun
 from lakelatch.engine.services import cancelling
-from lakelatch.engine.services.clustering import Clustering
-from lakelatch.engine.services.compaction import Compaction
 from lakelatch.engine.services.keeping.maintenance import keep
 from lakelatch.engine.services.keeping.steps import Steps
+from lakelatch.engine.services.rewrites.clustering import Clustering
+from lakelatch.engine.services.rewrites.compaction import Compaction
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import CorruptTable, InvalidRequest, InvariantBroken, LakelatchError
 from lakelatch.timeline.plans.service_plan import ServicePlan, read_service_plan
 from lakelatch.torture.settings import COMMITS_RETAINED, Place
 from lakelatch.torture.traffic.bank import open_bank
+from lakelatch.transactions.attempts.claims import PlanBusy
 from lakelatch.transactions.base.settings import NON_BLOCKING
-from lakelatch.transactions.claims import PlanBusy
 from lakelatch.transactions.manager import TransactionManager
 
 if TYPE_CHECKING:

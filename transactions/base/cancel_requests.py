@@ -1,7 +1,7 @@
 """Requests to cancel plans, as their files in `.hoodie/.cancel` show them.
 
-Each is the projection of a slot of the log (`transactions/cancellation.py`): it exists before any later slot does, and
-until the plan has ended.
+Each is the projection of a slot of the log (`transactions/attempts/cancellation.py`): it exists before any later slot
+does, and until the plan has ended.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.table_services.services import ServiceOptions
 from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.report import MaintenanceReport
 from lakelatch.engine.services.keeping.maintenance import maintain_with

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.table_services.services import ServiceOptions
 from lakelatch.engine.run.report import DONE, SCHEDULED, ServiceRun
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.counters import Counters

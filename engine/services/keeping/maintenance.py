@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.table_services.services import ServiceOptions
 from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.report import DONE, FAILED, MaintenanceReport, ServiceRun
 from lakelatch.engine.services.counters import Counters

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from lakelatch.engine.options.archiving import ArchivingOptions
-from lakelatch.engine.options.inline import Mode
-from lakelatch.engine.options.services import ServiceOptions
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.inline import Mode
+from lakelatch.engine.options.table_services.services import ServiceOptions
 from lakelatch.engine.run.report import CANCELLED, DONE, LEFT, SCHEDULED, ServiceRun
-from lakelatch.engine.services import archiving
-from lakelatch.engine.services.cleaning import Clean, cancel_overdue
-from lakelatch.engine.services.clustering import Clustering
-from lakelatch.engine.services.compaction import Compaction
 from lakelatch.engine.services.counters import Counters
-from lakelatch.engine.services.log_compaction import LogCompaction
-from lakelatch.engine.services.paying import PayingCompaction, PayingJoin
+from lakelatch.engine.services.removals import archiving
+from lakelatch.engine.services.removals.cleaning import Clean, cancel_overdue
+from lakelatch.engine.services.rewrites.clustering import Clustering
+from lakelatch.engine.services.rewrites.compaction import Compaction
+from lakelatch.engine.services.rewrites.log_compaction import LogCompaction
+from lakelatch.engine.services.rewrites.paying import PayingCompaction, PayingJoin
 from lakelatch.engine.services.service import PlannedService, ServiceContext
 from lakelatch.errors import LakelatchError, LockTimeout, TransactionEnded, WriteConflict
 from lakelatch.format.slices.index_making import make_index

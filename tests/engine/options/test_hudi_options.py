@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from live_table import LiveTable
 
-from lakelatch.engine.options import hints
-from lakelatch.engine.options.hints import PAYLOAD_KEYS, RULES, rule_of
-from lakelatch.engine.options.registry import KNOWN_KEYS, OTHER_NAMES, Call, normalise
+from lakelatch.engine.options.calls import hints
+from lakelatch.engine.options.calls.hints import PAYLOAD_KEYS, RULES, rule_of
+from lakelatch.engine.options.calls.registry import KNOWN_KEYS, OTHER_NAMES, Call, normalise
 from lakelatch.errors import InvalidRequest
 from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME
 from lakelatch.transactions.base.settings import NON_BLOCKING

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import lakelatch
+from lakelatch.engine.options.calls.registry import Call, normalise
 from lakelatch.engine.options.read import AS_OF
-from lakelatch.engine.options.registry import Call, normalise
 from lakelatch.errors import InvalidRequest
 
 ALL: dict[str, Any] = {

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lakelatch.engine.options.hints import rule_of
-from lakelatch.engine.options.registry import KNOWN_KEYS, OPTIONS, OTHER_NAMES, Call, normalise
+from lakelatch.engine.options.calls.hints import rule_of
+from lakelatch.engine.options.calls.registry import KNOWN_KEYS, OPTIONS, OTHER_NAMES, Call, normalise
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.base_file_options import is_bloom_key
 from lakelatch.option_values import Option

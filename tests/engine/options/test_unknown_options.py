@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from lakelatch.engine.options.other_formats import OTHER_OPTIONS, OtherOption
-from lakelatch.engine.options.registry import KNOWN_KEYS, Call, normalise
+from lakelatch.engine.options.calls.other_formats import OTHER_OPTIONS, OtherOption
+from lakelatch.engine.options.calls.registry import KNOWN_KEYS, Call, normalise
 from lakelatch.errors import InvalidRequest
 
 

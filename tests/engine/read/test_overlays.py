@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from live_table import LiveTable, below_logs
 
-from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.read import overlays
 from lakelatch.engine.read.by_reader import SlicesByReader
 from lakelatch.engine.read.overlays import OF_ONE_BASE_MAX, OVERLAYS_FOLDER, Overlay, ensure_overlays, overlay_path

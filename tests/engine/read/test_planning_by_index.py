@@ -16,7 +16,7 @@ from storages.counting import CountingStorage
 from table import BuiltTable
 
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.read.where import conditions_in
 from lakelatch.engine.run.executor import NO_TASKS

@@ -11,7 +11,7 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.options.keywords import options
+from lakelatch.engine.options.calls.keywords import options
 from lakelatch.engine.run.listing import Listing
 from lakelatch.engine.run.report import FAILED, MaintenanceReport, ServiceRun
 from lakelatch.engine.services.savepoints import Savepoint

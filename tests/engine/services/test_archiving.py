@@ -10,9 +10,9 @@ from cancelled_plans import cancelled_compaction
 from live_table import LiveTable
 from storages.counting import CountingStorage
 
-from lakelatch.engine.options.archiving import ArchivingOptions
-from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.services.archiving import Archived, archive
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
+from lakelatch.engine.services.removals.archiving import Archived, archive
 from lakelatch.failpoints import FailpointHit, active
 from lakelatch.storage.contract import path_below
 from lakelatch.testing.faults.storage import FaultyStorage

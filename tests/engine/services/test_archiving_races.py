@@ -10,10 +10,10 @@ from bare_table import provider_of
 from cancelled_plans import cancelled_compaction
 from live_table import LiveTable
 
-from lakelatch.engine.options.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
 from lakelatch.engine.services import restoring
-from lakelatch.engine.services.archiving import Archived
 from lakelatch.engine.services.cancelling import request_cancel
+from lakelatch.engine.services.removals.archiving import Archived
 from lakelatch.failpoints import NAMES, FailpointHit, active, calling
 from lakelatch.locks.contract import LockScope
 from lakelatch.storage.contract import path_below

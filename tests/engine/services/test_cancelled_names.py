@@ -7,11 +7,11 @@ from pathlib import Path
 
 from live_table import LiveTable
 
-from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.services.cancelling import aborted_plans
-from lakelatch.engine.services.cleaning import cancel_overdue
+from lakelatch.engine.services.removals.cleaning import cancel_overdue
 from lakelatch.storage import LocalStorage
-from lakelatch.transactions.cancellation import remove_tombstones
+from lakelatch.transactions.attempts.cancellation import remove_tombstones
 
 
 class PutsNoted(LocalStorage):

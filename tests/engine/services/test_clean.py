@@ -14,10 +14,10 @@ from live_table import LiveTable, rows_of
 from sweep import find_losses
 
 import lakelatch
-from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.read.plan import plan_read, plan_read_of
-from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.services.removals.cleaning import Clean
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError

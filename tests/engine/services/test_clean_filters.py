@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from made_history import MadeHistory, group
 
-from lakelatch.engine.options.cleaning import PARTITION_REGEX, PARTITIONS_SELECTED, CleaningOptions
-from lakelatch.engine.services.clean_planning import UNTIL
-from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.options.table_services.cleaning import PARTITION_REGEX, PARTITIONS_SELECTED, CleaningOptions
 from lakelatch.engine.services.counters import Counters
+from lakelatch.engine.services.removals.clean_planning import UNTIL
+from lakelatch.engine.services.removals.cleaning import Clean
 from lakelatch.errors import InvalidRequest
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.service_metadata import read_clean_extra, read_earliest_retained

@@ -10,10 +10,10 @@ from archiver import Archiver
 from made_history import MadeHistory, group
 from sweep import find_losses
 
-from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.services import restoring
-from lakelatch.engine.services.clean_planning import HELD, UNTIL
-from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.services.removals.clean_planning import HELD, UNTIL
+from lakelatch.engine.services.removals.cleaning import Clean
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.names import LogFile
 from lakelatch.storage.contract import path_below

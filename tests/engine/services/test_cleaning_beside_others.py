@@ -14,9 +14,9 @@ from made_history import MadeHistory, group
 from sweep import find_losses
 
 from lakelatch import failpoints
-from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.services import cleaning
-from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
+from lakelatch.engine.services.removals import cleaning
+from lakelatch.engine.services.removals.cleaning import Clean
 from lakelatch.errors import CorruptTable, InvalidRequest, TransactionEnded
 from lakelatch.format.names import LogFile
 from lakelatch.heartbeat.contract import heartbeat_path

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from made_history import Begun, MadeHistory, group
 from sweep import find_losses
 
-from lakelatch.engine.options.cleaning import POLICIES, CleaningOptions
+from lakelatch.engine.options.table_services.cleaning import POLICIES, CleaningOptions
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.file_slices import file_slices
 from lakelatch.format.slices.partitions import partition_files

@@ -12,8 +12,8 @@ from grouped_table import A, D, GroupedTable
 from live_table import LiveTable, rows_since
 from table import stops_at
 
-from lakelatch.engine.options.registry import Call
-from lakelatch.engine.services.clustering import Clustering
+from lakelatch.engine.options.calls.registry import Call
+from lakelatch.engine.services.rewrites.clustering import Clustering
 from lakelatch.engine.services.service import ServiceContext, waiting
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from live_table import LiveTable
 
-from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.services.compaction_choice import chosen
+from lakelatch.engine.options.table_services.compaction import CompactionOptions
+from lakelatch.engine.services.rewrites.compaction_choice import chosen
 from lakelatch.errors import InvalidRequest
 from lakelatch.timeline.instant import requested
 from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan

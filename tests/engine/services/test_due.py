@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from lakelatch.engine.options.archiving import ArchivingOptions
-from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.inline import TRIGGERS, CompactionTrigger, InlineOptions
-from lakelatch.engine.services.archiving import is_due, is_worth_a_try
-from lakelatch.engine.services.cleaning import Clean
-from lakelatch.engine.services.clustering import Clustering
-from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.compaction import CompactionOptions
+from lakelatch.engine.options.table_services.inline import TRIGGERS, CompactionTrigger, InlineOptions
 from lakelatch.engine.services.counters import Counters
-from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services.removals.archiving import is_due, is_worth_a_try
+from lakelatch.engine.services.removals.cleaning import Clean
+from lakelatch.engine.services.rewrites.clustering import Clustering
+from lakelatch.engine.services.rewrites.compaction import Compaction
+from lakelatch.engine.services.rewrites.log_compaction import LogCompaction
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage import MemoryStorage
 from lakelatch.system import REAL_SYSTEM

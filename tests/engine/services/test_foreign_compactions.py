@@ -17,7 +17,7 @@ from other_engines.compaction import (
 )
 
 from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services.compaction import finish_foreign_compactions
+from lakelatch.engine.services.rewrites.compaction import finish_foreign_compactions
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import TransactionEnded
 from lakelatch.failpoints import calling

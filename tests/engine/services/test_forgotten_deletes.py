@@ -11,13 +11,13 @@ import pytest
 from live_table import LiveTable, rows_of
 from other_engines.compaction import compacted_by_another
 
-from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.read.by_reader import SlicesByReader
 from lakelatch.engine.read.plan import ReadPlan, plan_read_of
 from lakelatch.engine.run.executor import HERE
-from lakelatch.engine.services.clustering import Clustering
-from lakelatch.engine.services.compaction import Compaction, finish_foreign_compactions
+from lakelatch.engine.services.rewrites.clustering import Clustering
+from lakelatch.engine.services.rewrites.compaction import Compaction, finish_foreign_compactions
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import Unavailable

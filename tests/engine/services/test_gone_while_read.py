@@ -10,10 +10,10 @@ from live_table import LiveTable
 from made_history import MadeHistory, group
 from taken_back_table import new_table, rows
 
-from lakelatch.engine.options.archiving import ArchivingOptions
-from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.services import cancelling, restoring
-from lakelatch.engine.services.archiving import archive
+from lakelatch.engine.services.removals.archiving import archive
 from lakelatch.errors import Unavailable
 from lakelatch.failpoints import active
 from lakelatch.storage.contract import Storage

@@ -14,9 +14,9 @@ from table import BuiltTable, meanwhile
 import lakelatch
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.run.report import DONE
-from lakelatch.engine.services.budget import spent_today
 from lakelatch.engine.services.cancelling import request_cancel
-from lakelatch.engine.services.joining import Sized, files_of_a_size, first_within
+from lakelatch.engine.services.rewrites.budget import spent_today
+from lakelatch.engine.services.rewrites.joining import Sized, files_of_a_size, first_within
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage import LocalStorage
 from lakelatch.timeline.actions import CLUSTERING

@@ -16,7 +16,7 @@ from live_table import LiveTable, Row, TableRows, rows_since
 
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.services.rewriting import RewriteTask
+from lakelatch.engine.services.rewrites.rewriting import RewriteTask
 from lakelatch.errors import CorruptTable, InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.failpoints import active
 from lakelatch.format.names import COMPACTED_MARK

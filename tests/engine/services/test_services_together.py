@@ -13,10 +13,11 @@ from sweep import find_losses
 from taken_back_table import new_table
 
 from lakelatch import failpoints
-from lakelatch.engine.options.archiving import ArchivingOptions
-from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.services import archiving, cancelling, restoring, savepoints
-from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
+from lakelatch.engine.services import cancelling, restoring, savepoints
+from lakelatch.engine.services.removals import archiving
+from lakelatch.engine.services.removals.cleaning import Clean
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.names import planned_base_file

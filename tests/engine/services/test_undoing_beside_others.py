@@ -12,7 +12,7 @@ from random_tables.index_checks import IndexChecks
 from taken_back_table import new_table, one_of_each, rows
 
 from lakelatch import failpoints
-from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.services import cancelling
 from lakelatch.errors import (
@@ -29,7 +29,7 @@ from lakelatch.timeline.log.events import CANCEL_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
-from lakelatch.transactions.restore import finish_restore
+from lakelatch.transactions.undo.restore import finish_restore
 
 RESTORE_STEPS = (
     "commit.before_slot",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from grouped_table import GROUPS, SCHEMA, A, D, GroupedTable, V
 
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.table.columns import fitted
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.opening import open_table

@@ -12,7 +12,7 @@ import pytest
 from live_table import SCHEMA, LiveTable
 from table import BuiltTable, Writing, meanwhile
 
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.table.columns import fitted
 from lakelatch.engine.table.opening import open_table

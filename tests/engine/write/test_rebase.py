@@ -12,7 +12,7 @@ from bare_table import leftovers
 from live_table import LiveTable, Row
 from table import Steps, Writing, stops_at
 
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.write import BLOCK_FORMAT, OPERATION
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.errors import TransactionEnded, WriteConflict

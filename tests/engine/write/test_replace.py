@@ -12,7 +12,7 @@ from live_table import LiveTable, rows_since
 from table import meanwhile
 
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.services.rewriting import Operations, RewriteTask
+from lakelatch.engine.services.rewrites.rewriting import Operations, RewriteTask
 from lakelatch.errors import WriteConflict
 from lakelatch.format.bucket_index import bucket_file_id, successor_file_id
 from lakelatch.timeline.metadata import CommitMetadata

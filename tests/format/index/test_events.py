@@ -15,7 +15,7 @@ from archiver import Archiver
 from live_table import LiveTable
 from random_tables.index_checks import IndexChecks
 
-from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.services import restoring, savepoints
 from lakelatch.format.index.file_index import FileIndex, files_of
 from lakelatch.format.slices import partitions

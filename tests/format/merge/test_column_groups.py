@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from random_tables.made_slice import holding
 from table import Writing
 
-from lakelatch.engine.options.compaction import CompactionOptions
+from lakelatch.engine.options.table_services.compaction import CompactionOptions
 from lakelatch.engine.read.plan import plan_read
-from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.rewrites.compaction import Compaction
 from lakelatch.engine.write.rebase import rewritten
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.format.avro import META_COLUMNS, arrow_to_avro, avro_to_arrow, with_meta_columns

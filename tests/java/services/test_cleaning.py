@@ -13,11 +13,11 @@ from java_hudi import ORDERED, OURS, PARTITIONED, PARTITIONED_COLUMNS, SHARED, J
 from sweep import find_losses
 
 import lakelatch
-from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.calls.registry import normalise
 from lakelatch.engine.options.manager import ManagerOptions
-from lakelatch.engine.options.registry import normalise
-from lakelatch.engine.services import cleaning
-from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
+from lakelatch.engine.services.removals import cleaning
+from lakelatch.engine.services.removals.cleaning import Clean
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.table.opening import open_table

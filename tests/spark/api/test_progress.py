@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
-from lakelatch.spark.progress import with_progress
+from lakelatch.spark.session.progress import with_progress
 from lakelatch.system import REAL_SYSTEM
 
 pytestmark = pytest.mark.spark

@@ -16,7 +16,7 @@ from lakelatch import ArrowTable, Table
 from lakelatch.engine.changes.merge import Merge as ArrowMerge
 from lakelatch.engine.sql.expressions import evaluated
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.merge import Merge
+from lakelatch.spark.write.merge import Merge
 
 COLUMNS = "id long, ts long, v string, part string"
 ROWS = [(1, 1, "a", "p"), (2, 1, "b", "p"), (3, 1, "c", ""), (4, 1, "d", None)]

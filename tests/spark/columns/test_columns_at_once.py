@@ -19,8 +19,8 @@ from lakelatch.engine.read.plan import plan_read
 from lakelatch.engine.table import making
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.failpoints import calling
-from lakelatch.spark.spark_types import to_spark
-from lakelatch.spark.stream_reader import LakelatchStreamReader, WindowPartition
+from lakelatch.spark.session.spark_types import to_spark
+from lakelatch.spark.streams.stream_reader import LakelatchStreamReader, WindowPartition
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.timeline import table_config

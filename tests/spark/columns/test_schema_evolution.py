@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakelatch
-from lakelatch.engine.services.compaction import Compaction
+from lakelatch.engine.services.rewrites.compaction import Compaction
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.failpoints import calling
@@ -234,7 +234,7 @@ def test_of_two_columns_of_one_name_the_first_to_complete_is_the_table_s(table: 
 
 
 def test_a_compaction_that_was_planned_before_takes_no_column_away(table: lakelatch.ArrowTable) -> None:
-    from lakelatch.engine.options.compaction import CompactionOptions
+    from lakelatch.engine.options.table_services.compaction import CompactionOptions
     from lakelatch.engine.table.manager import table_at_rest
     from lakelatch.engine.table.opening import open_table
     from lakelatch.system import REAL_SYSTEM

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
-from lakelatch.spark.folders import Folders
+from lakelatch.spark.read.folders import Folders
 from lakelatch.timeline.table_config import TableConfig
 
 STYLE = "hoodie.datasource.write.hive_style_partitioning"

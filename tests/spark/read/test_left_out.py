@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakelatch.engine.read.superseded import Superseded
-from lakelatch.spark.left_out import in_scans, is_left
+from lakelatch.spark.read.left_out import in_scans, is_left
 
 
 def superseded(file_bytes: int, *rows: int) -> Superseded:

@@ -15,8 +15,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 import lakelatch
 from lakelatch.engine.read.plan import read_schema
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.spark_types import to_spark
-from lakelatch.spark.stream_reader import LakelatchStreamReader
+from lakelatch.spark.session.spark_types import to_spark
+from lakelatch.spark.streams.stream_reader import LakelatchStreamReader
 
 pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]

@@ -11,12 +11,12 @@ from live_table import LiveTable
 from pyspark.sql import SparkSession
 
 import lakelatch
-from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.run.executor import HERE, Executor
-from lakelatch.engine.services.cleaning import Clean, CleanResult
+from lakelatch.engine.services.removals.cleaning import Clean, CleanResult
 from lakelatch.engine.services.service import ServiceContext, waiting
 from lakelatch.errors import Unavailable
-from lakelatch.spark.executor import SparkExecutor
+from lakelatch.spark.session.executor import SparkExecutor
 from lakelatch.storage import LocalStorage, Storage
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.actions import CLEAN

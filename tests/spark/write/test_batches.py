@@ -22,7 +22,7 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.write.batches import BATCHES_FOLDER, BatchCommitted, BatchRegister
 from lakelatch.errors import CommitUnknown, CorruptTable, InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.failpoints import active
-from lakelatch.spark.sink import ensure_nothing_beside
+from lakelatch.spark.streams.sink import ensure_nothing_beside
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import OPTIMISTIC

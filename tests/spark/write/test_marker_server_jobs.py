@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 
 import lakelatch
 from lakelatch.errors import InvalidRequest, WriteConflict
-from lakelatch.spark import frames_in as writer
-from lakelatch.spark.marker_server import served
+from lakelatch.spark.session.marker_server import served
+from lakelatch.spark.write import frames_in as writer
 from lakelatch.storage import LocalStorage
 from lakelatch.testing.ports import free_port
 from lakelatch.transactions.markers.files import MARKERS_FOLDER, is_markers_file

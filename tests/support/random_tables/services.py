@@ -16,15 +16,16 @@ from live_table import LiveTable, Row, TableRows
 from sweep import find_losses
 from table import Writing
 
-from lakelatch.engine.options.archiving import ArchivingOptions
-from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.compaction import CompactionOptions
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.compaction import CompactionOptions
 from lakelatch.engine.read.plan import ReadPlan, plan_read
-from lakelatch.engine.services import archiving, cancelling, restoring, savepoints
-from lakelatch.engine.services.cleaning import Clean
-from lakelatch.engine.services.compaction import Compaction
-from lakelatch.engine.services.log_compaction import LogCompaction
+from lakelatch.engine.services import cancelling, restoring, savepoints
+from lakelatch.engine.services.removals import archiving
+from lakelatch.engine.services.removals.cleaning import Clean
+from lakelatch.engine.services.rewrites.compaction import Compaction
+from lakelatch.engine.services.rewrites.log_compaction import LogCompaction
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError, TransactionEnded, Unavailable, WriteConflict

@@ -5,7 +5,7 @@ import io
 import fastavro
 import pytest
 
-from lakelatch.engine.options.cancellation import CancellationOptions
+from lakelatch.engine.options.table_services.cancellation import CancellationOptions
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, COMPACTION, LOG_COMPACTION
 from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan

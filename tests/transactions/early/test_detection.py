@@ -16,10 +16,10 @@ from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.log.events import LOG_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.transactions.attempt import run
+from lakelatch.transactions.attempts.attempt import run
+from lakelatch.transactions.attempts.checks import in_order
+from lakelatch.transactions.attempts.commit import Commit
 from lakelatch.transactions.base.outcome import Conflicted, Staged
-from lakelatch.transactions.checks import in_order
-from lakelatch.transactions.commit import Commit
 from lakelatch.transactions.conflicts.report import CONFLICTS_FOLDER, recent_losses
 from lakelatch.transactions.early.notes import aborted_path
 from lakelatch.transactions.markers.files import MARKERS_FOLDER

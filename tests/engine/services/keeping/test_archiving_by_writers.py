@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from lakelatch.engine.arrow import ArrowTable
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.report import DONE
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.archiving import archive
+from lakelatch.engine.services.removals.archiving import archive
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.locks.contract import TABLE_KEY, LockProvider, LockScope, service_key
 from lakelatch.locks.open import open_lock_provider

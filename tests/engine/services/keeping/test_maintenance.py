@@ -12,15 +12,15 @@ from live_table import LiveTable
 from taken_back_table import new_table
 
 import lakelatch
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.report import CANCELLED, FAILED, LEFT, MaintenanceReport, ServiceRun
 from lakelatch.engine.services.cancelling import request_cancel
-from lakelatch.engine.services.clustering import Clustering
 from lakelatch.engine.services.keeping.maintenance import keep, maintain_with
 from lakelatch.engine.services.keeping.steps import Steps
-from lakelatch.engine.services.rewriting import Operations, RewriteTask
+from lakelatch.engine.services.rewrites.clustering import Clustering
+from lakelatch.engine.services.rewrites.rewriting import Operations, RewriteTask
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, Unavailable

@@ -12,11 +12,11 @@ from live_table import LiveTable
 from table import Writing, meanwhile
 
 import lakelatch
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.report import DONE, FAILED
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.budget import spent_today
 from lakelatch.engine.services.keeping.inline import after_commit
+from lakelatch.engine.services.rewrites.budget import spent_today
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.failpoints import active
 from lakelatch.format.slices.table_view import TableView

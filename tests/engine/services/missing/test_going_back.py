@@ -10,10 +10,10 @@ from live_table import LiveTable
 from taken_back_table import new_table, rows
 
 import lakelatch
-from lakelatch.engine.options.archiving import ArchivingOptions
-from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.services.cleaning import Clean
+from lakelatch.engine.services.removals.cleaning import Clean
 from lakelatch.engine.services.verifying import MISSING
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.timeline.history import named_files

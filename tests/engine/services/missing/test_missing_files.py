@@ -10,8 +10,8 @@ import pytest
 from live_table import LiveTable
 from taken_back_table import new_table, rows
 
-from lakelatch.engine.options.archiving import ArchivingOptions
-from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.errors import CorruptTable
 from lakelatch.timeline.actions import COMPACTION
 from lakelatch.timeline.snapshot import Snapshot

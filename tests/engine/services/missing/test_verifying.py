@@ -13,8 +13,8 @@ from taken_back_table import new_table, one_of_each, rows, undone_by_java
 
 import lakelatch
 from lakelatch import failpoints
-from lakelatch.engine.options.archiving import ArchivingOptions
-from lakelatch.engine.options.cleaning import CleaningOptions
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.services.verifying import DAMAGED, MISSING, SUPERFLUOUS, Finding
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import CorruptTable

@@ -12,9 +12,9 @@ from live_table import LiveTable, window
 from taken_back_table import rows
 
 import lakelatch
-from lakelatch.engine.options.archiving import ArchivingOptions
-from lakelatch.engine.options.cleaning import CleaningOptions
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
+from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.read.images import plan_images
 from lakelatch.engine.table import schema as table_schema
 from lakelatch.errors import CorruptTable

@@ -13,10 +13,10 @@ from live_table import LiveTable
 from pyspark.sql import DataFrame
 
 import lakelatch
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services.keeping.background import BackgroundServices
-from lakelatch.spark.query_services import running_beside
+from lakelatch.spark.streams.query_services import running_beside
 from lakelatch.storage import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM

@@ -11,13 +11,13 @@ from executors import Run, executor_of
 from live_table import LiveTable
 
 import lakelatch
-from lakelatch.engine.options.registry import Call
+from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.executor import NO_TASKS, Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.run.report import DONE, FAILED, SCHEDULED, ServiceRun
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
-from lakelatch.engine.services.rewriting import Operations, RewriteTask
+from lakelatch.engine.services.rewrites.rewriting import Operations, RewriteTask
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.locks.contract import service_key
 from lakelatch.testing.faults.storage import FaultyStorage

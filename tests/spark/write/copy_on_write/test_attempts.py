@@ -16,12 +16,12 @@ MakeTable = Callable[..., Any]
 SCRIPT = """
 import functools, json
 path, options, end = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
-from lakelatch.spark import frames_in as writer
+from lakelatch.spark.write import frames_in as writer
 
 def hindered(end, task, in_runs, skips, batches):
     import os, time
     from pyspark import TaskContext
-    from lakelatch.spark import frames_in as writer
+    from lakelatch.spark.write import frames_in as writer
     first = TaskContext.get().attemptNumber() == 0
     for report in writer._write_batches(task, in_runs, skips, batches):
         yield report

@@ -14,8 +14,8 @@ import pytest
 import lakelatch
 from lakelatch.engine.run.file_report import FileReport, ensure_none_refused, or_refusal
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.frames_in import _REFUSALS_MAX, _not_refused, _refusal
-from lakelatch.spark.shown_errors import shown_plainly
+from lakelatch.spark.session.shown_errors import shown_plainly
+from lakelatch.spark.write.frames_in import _REFUSALS_MAX, _not_refused, _refusal
 
 pytestmark = pytest.mark.spark
 RunPython = Callable[..., "subprocess.Popen[str]"]

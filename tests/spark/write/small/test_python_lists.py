@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import lakelatch
-from lakelatch.spark import python_lists
-from lakelatch.spark.small_frames import BYTES_MAX, ROWS_MAX
+from lakelatch.spark.write import python_lists
+from lakelatch.spark.write.small_frames import BYTES_MAX, ROWS_MAX
 
 MakeTable = Callable[..., Any]
 SCHEMA = "id long, ts long, v string"

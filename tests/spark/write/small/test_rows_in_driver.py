@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark import small_frames as rows_in_driver
-from lakelatch.spark.small_frames import looks_small
+from lakelatch.spark.write import small_frames as rows_in_driver
+from lakelatch.spark.write.small_frames import looks_small
 
 MakeTable = Callable[..., Any]
 COLUMNS = ("id", "ts", "v")

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from lakelatch import errors
 from lakelatch.engine.options.batch import BATCH_APPLICATION
-from lakelatch.spark.stream_writer import LakelatchStreamWriter
+from lakelatch.spark.streams.stream_writer import LakelatchStreamWriter
 from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.transaction import Transaction

@@ -1,0 +1,1 @@
+"""The options of table services."""

@@ -1,0 +1,1 @@
+"""Services that remove: cleaning and archiving."""

@@ -1,0 +1,1 @@
+"""Services that write file groups anew: compaction, log compaction, clustering, joins."""

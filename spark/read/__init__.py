@@ -1,0 +1,1 @@
+"""A table as frames: what Spark reads by itself, and what is merged for it."""

@@ -1,0 +1,1 @@
+"""Structured Streaming: sources, sinks, and the services that run during queries."""

@@ -1,0 +1,1 @@
+"""Frames into a table: by tasks of executors, or in the driver where they are small; merges."""

@@ -1,0 +1,358 @@
+"""Group commit: who has the turn commits for all who wait, in one slot (0037).
+
+A commit that has lost its slot to others leaves a *record* in a folder beside the log. The order of their names, which
+are requested times, is the order of turns: who is first decides its own commit and then each of the others at the same
+place in the log, and puts one slot for all that nothing is in the way of. The others learn from that slot that they
+are committed. A turn is a guess and no promise: who has waited for too long takes it, and of two who have it at once
+one loses the slot. A record that cannot be committed by others is left out, and its owner decides for itself.
+
+A record says what is to be committed for as long as its instant is pending, whether its file is there or not, since
+another writer may have read it. Only the log ends that: with the instant's commit or its rollback, or by an event that
+withdraws the record, before its owner goes on with other files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, Unavailable
+from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
+from lakelatch.storage.contract import NotFound, PutUnknown
+from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.history.history import History
+from lakelatch.timeline.instant import completed, inflight, is_completed, requested_time
+from lakelatch.timeline.log.commit_log import INLINE_LIMIT_BYTES
+from lakelatch.timeline.log.events import COMPLETE, WITHDRAW, Event
+from lakelatch.timeline.log.lock_names import agree
+from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.timeline.snapshot import Mark, Snapshot
+from lakelatch.transactions.attempts.checks import At, Check
+from lakelatch.transactions.attempts.intent import Place
+from lakelatch.transactions.base.context import TransactionContext, TransactionState
+from lakelatch.transactions.base.outcome import Changed, Staged
+from lakelatch.transactions.base.ready import (
+    INSTANT_DIGITS,
+    READY_FOLDER,
+    instant_of_record,
+    record_path,
+    remove_record,
+)
+
+_FORMAT = 1
+_READ_MAX = 64  # records that one slot commits
+_SIZE_MAX_BYTES = 16 * 1024 * 1024  # far above any record; what is larger was cut off, and is none
+_TURN_LEAST_NS, _TURN_MOST_NS = 20_000_000, 5_000_000_000
+_REQUESTS = 10  # in the time of so many requests a writer that has the turn should have put its slot
+_LATE = 0.3  # of a turn is left to others by one who comes late, with an early time: they may have it
+_LOOKS, _LOOKS_OF_OTHERS = 16, 6  # at the next slot within one turn, by who is next, and by all others
+_WRONG_VALUES = ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError
+_log = logging.getLogger("lakelatch.transactions")
+
+
+class Unfit(ValueError):
+    """A file in the folder is no record that this version can read."""
+
+
+@dataclass(frozen=True)
+class ReadyCommit:
+    """The record of a commit that is ready: what others need in order to decide and to commit it.
+
+    `event` has no place yet. `facts` are for the checks of whoever made the files, as plain JSON values. Its files are
+    closed: nothing but them is there, nor will be.
+    """
+
+    state: TransactionState
+    event: Event
+    mode: str
+    strategy: str
+    facts: Mapping[str, Any]
+
+    @property
+    def path(self) -> str:
+        return record_path(self.state.instant)
+
+    def to_bytes(self) -> bytes:
+        mark = self.state.mark
+        names = sorted(mark.names)
+        return checksummed_json(
+            {
+                "format": _FORMAT,
+                "event": self.event.values(),
+                "slot": mark.slot,
+                "time": mark.time,
+                "names": names,
+                "moving": [name for name in names if name in mark.moving],
+                "began_ms": self.state.began_ms,
+                "mode": self.mode,
+                "strategy": self.strategy,
+                "facts": self.facts,
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes, instant: str) -> ReadyCommit:
+        """Errors: `Unfit` for what is no record of this instant."""
+        try:
+            values = open_checksummed_json(data)
+            if values is None or values["format"] != _FORMAT:
+                raise ValueError("its checksum is wrong, or it is of another version")
+            event = Event.of_values(values["event"])
+            if event.instant != instant or event.kind != COMPLETE or event.action not in WRITE_ACTIONS:
+                raise ValueError("it is no write of this instant")
+            if event.content_path or event.undoes or len(event.content) > INLINE_LIMIT_BYTES:
+                raise ValueError("it is no write whose metadata is in it")
+            texts = event.operation_id, event.writer, event.lock_domain, *values["names"], *values["moving"]
+            if not all(isinstance(text, str) for text in texts) or not event.operation_id:
+                raise ValueError("it has values of other types")
+            names, moving = frozenset(values["names"]), frozenset(values["moving"])
+            mark = Mark(int(values["slot"]), str(values["time"]), names, moving)
+            state = TransactionState(instant, event.action, event.operation_id, mark, int(values["began_ms"]))
+            return cls(state, event, str(values["mode"]), str(values["strategy"]), dict(values["facts"]))
+        except _WRONG_VALUES as error:
+            raise Unfit(f"the record of {instant} cannot be read: {error}") from error
+
+
+class GroupMember(Protocol):
+    """What a commit knows that others need, and how it decides theirs."""
+
+    def facts(self) -> Mapping[str, Any] | None:
+        """What others need in order to decide this commit, as plain JSON values; None if they cannot."""
+        ...
+
+    def staged_of(self, record: ReadyCommit) -> Staged:
+        """What another one's record commits. Errors: `Unfit`."""
+        ...
+
+    def checks_of(self, record: ReadyCommit) -> Sequence[Check]:
+        """All checks of another one's record, in order. Errors: `Unfit`."""
+        ...
+
+
+def ready_commit(
+    context: TransactionContext, state: TransactionState, metadata: CommitMetadata, member: GroupMember
+) -> ReadyCommit | None:
+    """The record of a commit, None if others cannot decide it or its metadata is too large to be passed around."""
+    facts = member.facts()
+    if facts is None:
+        return None
+    content = metadata.to_avro()
+    if len(content) > INLINE_LIMIT_BYTES:
+        return None
+    domain = context.log.lock_domain
+    groups = metadata.file_groups()
+    event = Event(COMPLETE, state.action, state.instant, state.operation_id, context.writer, groups, content=content)
+    settings = context.settings
+    return ReadyCommit(state, replace(event, lock_domain=domain), settings.mode, settings.conflict_strategy, facts)
+
+
+class Turn:
+    """The turn of one commit whose record was left, among those that are ready."""
+
+    def __init__(self, context: TransactionContext, record: ReadyCommit, member: GroupMember) -> None:
+        self._context, self._record, self._member = context, record, member
+        self._names: list[str] = []
+        self._records: dict[str, ReadyCommit] = {}
+        self._tail = Tail(0)
+        self._request_ns = 0
+
+    @property
+    def instant(self) -> str:
+        """The requested time of the commit."""
+        return self._record.state.instant
+
+    def leave(self) -> bool:
+        """Puts the record where others find it; False if the storage refuses that, and nothing can have been left."""
+        system, began_ns = self._context.system, self._context.system.monotonic_ns()
+        try:
+            self._context.storage.put_if_absent(self._record.path, self._record.to_bytes())
+            self._request_ns = system.monotonic_ns() - began_ns
+        except PutUnknown:
+            return True
+        except (Unavailable, InvalidRequest) as error:
+            _log.warning("no others can commit %s, which goes on alone: %s", self.instant, error)
+            return False
+        return True
+
+    def wait(self, ensure_in_time: Callable[[], None]) -> tuple[Event, Tail] | None:
+        """Waits for a slot that has this commit, and returns its event and the tail; None when it is its own turn.
+
+        Errors: those of `ensure_in_time`, which is called all the time, and `LogMoved` if the log has gone on beyond
+        what this commit needs.
+        """
+        log = self._context.log
+        turn_ns = max(_TURN_LEAST_NS, self._request_ns * _REQUESTS, 2 * self._context.elision.queue.try_ns)
+        turn_ns = min(turn_ns, _TURN_MOST_NS)
+        has_come = True
+        while True:
+            tail = self._look()
+            own = own_completion(self._context, self._record.state, tail)
+            if own is not None:
+                if not self._wait_for_file(own, turn_ns, ensure_in_time):
+                    log.conclude(own, tail)
+                return own, tail
+            instants = self._before(tail)
+            before = min(len(instants), _LOOKS)  # others may stand for as long as they live, and not move
+            patience = max(before, _LATE if has_come and self._names else 0)
+            has_come = False
+            pause_ns = turn_ns / (_LOOKS if before < 2 else _LOOKS_OF_OTHERS)
+            follows = partial(log.has_slot, tail.number + 1)
+            if not self._wait_until(follows, patience * turn_ns, pause_ns, ensure_in_time):
+                self._context.elision.passes(instants)
+                if tail.event is not None and tail.event.file:  # its writer is making the files of that slot
+                    self._wait_for_file(tail.event, turn_ns, ensure_in_time)
+                return None
+
+    def place(self) -> tuple[Tail, bool]:
+        """The tail of the last look with the timeline, and whether the claim was there; the others' records are read.
+
+        Those that cannot be read, and those of instants that have no claim or are not pending, are removed.
+        """
+        context, claims, looks = self._context, set[str](), list[Snapshot]()
+        names = self._names[:_READ_MAX]
+        self._records = {}
+        context.storage.together(
+            lambda: looks.append(context.log.snapshots.list()),
+            lambda: claims.update(context.observer.instants()),
+            *(partial(self._read, name) for name in names),
+        )
+        pending = {one for one in self._records if one in claims and _is_pending(looks[0], self._records[one])}
+        for instant in sorted(self._records.keys() - pending):
+            remove_record(context.storage, self._records.pop(instant).path)
+        return context.log.look(self._tail, looks[0]), self.instant in claims
+
+    def others(self, place: Place, first: Event) -> list[Event]:
+        """The commits of others that nothing is in the way of at a place in the log, behind this one's own event."""
+        number = place.tail.number + 1
+        group = [replace(first, number=number, time=_LATER)]
+        for _, record in sorted(self._records.items()):
+            event = self._decided(record, place, group)
+            if event is not None:
+                group.append(replace(event, number=number, time=_LATER))
+        return [replace(event, number=0, time="") for event in group[1:]]
+
+    def _look(self) -> Tail:
+        tails: list[Tail] = []
+        self._context.storage.together(lambda: tails.append(self._context.log.tail()), self._list)
+        self._tail = tails[0]
+        return self._tail
+
+    def _wait_for_file(self, event: Event, time_ns: float, ensure_in_time: Callable[[], None]) -> bool:
+        there = partial(self._context.storage.exists, event.path)
+        return self._wait_until(there, time_ns, time_ns / _LOOKS, ensure_in_time)
+
+    def _wait_until(
+        self, is_so: Callable[[], bool], time_ns: float, pause_ns: float, ensure_in_time: Callable[[], None]
+    ) -> bool:
+        """Looks again and again whether something is so; False after this time, and while the storage does not say."""
+        system = self._context.system
+        until_ns = system.monotonic_ns() + time_ns
+        while True:
+            with suppress(Unavailable):
+                if time_ns and is_so():
+                    return True
+            ensure_in_time()
+            if system.monotonic_ns() >= until_ns:
+                return False
+            system.sleep(pause_ns / 1e9)
+
+    def _list(self) -> None:
+        try:
+            names = self._context.storage.names(READY_FOLDER)
+        except (Unavailable, InvalidRequest) as error:
+            _log.warning("it is not known who else is ready: %s", error)
+            names = ()
+        self._names = sorted(name for name in names if instant_of_record(name) not in ("", self.instant))
+
+    def _before(self, tail: Tail) -> list[str]:
+        """Who has the turn before this commit, as far as the log says, but for those that did not take theirs."""
+        passed, others = self._context.elision.queue.passed, map(instant_of_record, self._names)
+        instants = [instant for instant in others if instant < self.instant and instant not in passed]
+        if not instants:
+            return []
+        ended: set[str | None] = set(map(requested_time, filter(is_completed, self._record.state.mark.names)))
+        for event in self._context.log.events_after(self._record.state.mark.slot, tail):
+            ended.add(event.instant if event.kind == COMPLETE else event.target)
+        return [instant for instant in instants if instant not in ended]
+
+    def _read(self, name: str) -> None:
+        storage, instant = self._context.storage, instant_of_record(name)
+        try:
+            data = storage.read_range(f"{READY_FOLDER}/{name}", 0, _SIZE_MAX_BYTES)
+            self._records[instant] = ReadyCommit.from_bytes(data, instant)
+        except NotFound:
+            return
+        except (Unfit, CorruptTable) as error:
+            _log.warning("%s: its writer commits it alone", error)
+            remove_record(storage, f"{READY_FOLDER}/{name}")
+        except (Unavailable, InvalidRequest) as error:
+            _log.info("%s is left to its writer: %s", instant, error)
+
+    def _decided(self, record: ReadyCommit, place: Place, group: Sequence[Event]) -> Event | None:
+        """The event of another one's record, None if anything is in its way or cannot be told from the record."""
+        context, state, settings = self._context, record.state, self._context.settings
+        if (record.mode, record.strategy) != (settings.mode, settings.conflict_strategy):
+            return None
+        if not agree(record.event.lock_domain, context.log.lock_domain):
+            return None
+        try:
+            if is_withdrawn(context, state, place.tail):
+                return None
+            staged = self._member.staged_of(record)
+            at = At(context, state, replace(place, owned=True), staged, tuple(group))
+            for check in self._member.checks_of(record):
+                verdict = check(place.snapshot, at)
+                if isinstance(verdict, Changed) and verdict.staged.metadata == staged.metadata:
+                    at.staged = verdict.staged
+                elif verdict is not None:
+                    return None
+        except (LakelatchError, *_WRONG_VALUES) as error:
+            _log.info("%s is left to its writer: %s", state.instant, error)
+            return None
+        return record.event
+
+
+def _is_pending(listing: Snapshot, record: ReadyCommit) -> bool:
+    state = record.state
+    files = listing.of(state.instant)
+    return listing.has(inflight(state.instant, state.action)) and all(one.completion is None for one in files)
+
+
+def own_completion(context: TransactionContext, state: TransactionState, tail: Tail) -> Event | None:
+    """The event by which others have committed a transaction, as far as its slot is still there. Errors: `LogMoved`."""
+    events = context.log.events_after(state.mark.slot, tail)
+    own = (one for one in events if one.kind == COMPLETE and one.operation_id == state.operation_id)
+    return next(own, None)
+
+
+def found_completed(context: TransactionContext, state: TransactionState, place: Place) -> Event | None:
+    """The same at a place in the log, where the instant's own file says so of slots after the tail, or removed since.
+
+    Only its writer, and others by its record, complete a write.
+    """
+    own = own_completion(context, state, place.tail)
+    if own is not None:
+        return own
+    times = [one.completion for one in place.snapshot.of(state.instant) if one.completion is not None]
+    if not times and state.mark.slot + 1 < place.tail.watermark:
+        archived = History.load(context.storage).find(state.instant)
+        times = [] if archived is None else [archived.completion]
+    if not times:
+        return None
+    time = times[0]
+    file = completed(state.instant, state.action, time).file_name
+    return Event(COMPLETE, state.action, state.instant, state.operation_id, context.writer, time=time, file=file)
+
+
+def is_withdrawn(context: TransactionContext, state: TransactionState, tail: Tail) -> bool:
+    """Whether the log says that the record of a transaction counts no more. Errors: `LogMoved`."""
+    events = context.log.events_after(state.mark.slot, tail)
+    return any(event.kind == WITHDRAW and event.target == state.instant for event in events)
+
+
+_LATER = "9" * INSTANT_DIGITS  # for events that have no time yet: it will be above all that a check compares it with

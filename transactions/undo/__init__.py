@@ -1,0 +1,1 @@
+"""What is undone: by its owner, by the next writer, and on request."""
