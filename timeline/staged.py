@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO, TypeVar
 
+from lakelatch.errors import WriteConflict
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.contract import FileStatus, Listing, Storage, SupportsFirstPaths
+from lakelatch.storage.uris import without_secrets
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.instant import TIMELINE_FOLDER, completed, is_seen, parse_file_name, requested_time, staged_time
 from lakelatch.timeline.metadata import CommitMetadata
@@ -159,6 +161,18 @@ def renewed(storage: Storage, commits: Sequence[CommitMetadata]) -> Storage:
     pairs = zip(storage.commits, commits, strict=True)
     now = (StagedCommit(shown.file, add_checksum(one.to_avro(), shown.path)) for shown, one in pairs)
     return by_now(replace(storage, commits=tuple(now)))
+
+
+def no_longer_readable(storage: StagedStorage, path: str, clean: str) -> WriteConflict:
+    """The error of a read at a moment of which a clean has removed a file since."""
+    return WriteConflict(
+        f"the moment that this transaction reads of {without_secrets(storage.uri)} is no longer readable: the clean "
+        f"{clean} has removed {path}, as others have written its file group anew since. Run the block again; if it has "
+        "to stay open for so long, raise hoodie.cleaner.commits.retained (or hoodie.cleaner.hours.retained, by "
+        "hoodie.cleaner.policy) of the writers that clean the table",
+        path=path,
+        clean=clean,
+    )
 
 
 def _is_of(name: str, moment: str | None) -> bool:

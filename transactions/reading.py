@@ -7,16 +7,19 @@ decision.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lakelatch.errors import InvariantBroken, TransactionEnded
+from lakelatch.storage.uris import without_secrets
 from lakelatch.timeline.log.events import WITHDRAW, Event
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.snapshot import Mark
 from lakelatch.transactions.attempts.attempt import run
 from lakelatch.transactions.attempts.checks import At, written_since
 from lakelatch.transactions.attempts.intent import Intent, Look, Place
-from lakelatch.transactions.base.context import TransactionState
 from lakelatch.transactions.base.outcome import Added, Conflicted, Ended, Retry, Staged, Verdict
 from lakelatch.transactions.conflicts.report import Work, write_conflict
+from lakelatch.transactions.earlier_reads import earlier_read
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.several.part import Part, ensure_may_take_part
 from lakelatch.transactions.transaction import Transaction
@@ -43,13 +46,8 @@ class _Read(Intent[bool]):
 
     def __init__(self, transaction: Transaction, part: Part[object], mark: Mark) -> None:
         self._context, self._part = transaction.context, part
-        self._state = TransactionState(
-            transaction.instant,
-            transaction.state.action,
-            transaction.state.operation_id,
-            mark,
-            transaction.state.began_ms,
-        )
+        read = earlier_read(transaction.context, mark, transaction.state.mark)
+        self._state = replace(transaction.state, read=read)
         self._staged = False
         self.above = transaction.instant
 
@@ -64,11 +62,12 @@ class _Read(Intent[bool]):
 
     def decide(self, place: Place) -> Event | Verdict:
         state, context = self._state, self._context
-        if state.mark.slot + 1 < place.tail.watermark:
+        if state.mark.slot + 1 < place.tail.watermark:  # its claim would have kept that slot
             return Ended(
                 TransactionEnded(
-                    f"the table at {context.storage.uri} was written so often since it was read that nobody can say "
-                    "whether it has changed: begin the transaction anew, and end it sooner",
+                    f"the read of {without_secrets(context.storage.uri)} was taken for that of a dead writer, and so "
+                    "much was committed since that nobody can say whether the table has changed: run the block again. "
+                    "If this writer was paused, raise hoodie.client.heartbeat.interval_in_ms",
                     instant=state.instant,
                 )
             )

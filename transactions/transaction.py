@@ -38,6 +38,7 @@ from lakelatch.transactions.base.outcome import (
 )
 from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.conflicts.report import Work, record_loss
+from lakelatch.transactions.earlier_reads import earlier_read
 from lakelatch.transactions.early.detection import EarlyDetection, early_detection, found_early
 from lakelatch.transactions.early.notes import forget_notes, note_lost
 from lakelatch.transactions.early.server_client import ServerAddress
@@ -103,16 +104,20 @@ class Transaction:
         return Markers(self._context.storage, self.instant, self._opening)
 
     def reads_since(self, mark: Mark, own: frozenset[str] = frozenset()) -> None:
-        """Makes an earlier moment that of its beginning, because that is when its rows were read.
+        """Makes an earlier moment the one that it has seen, because that is when its rows were read.
 
         So what has completed since may be in its way, and file groups that were replaced since are those to which it
-        writes. Under non-blocking control nothing is in its way, so it is only done where some were replaced. If slots
-        since then are gone, its commit says that it has ended. `own` are completed files that were there as well, and
-        that others do not see yet. Its tasks look for no conflicts then, since they would find those.
+        writes. Under non-blocking control nothing is in its way, so it is only done where some were replaced. `own` are
+        completed files that were there as well, and that others do not see yet. Its tasks look for no conflicts then,
+        since they would find those. Errors: those of `earlier_read`.
         """
         begun = self.state.mark.with_files(own)
         is_earlier = self._context.settings.mode != NON_BLOCKING or begun.moved_since(mark)
-        self.state = replace(self.state, mark=mark.with_files(own) if is_earlier and mark.slot <= begun.slot else begun)
+        read = None
+        if is_earlier and mark.slot <= begun.slot:
+            read = earlier_read(self._context, mark, self.state.mark)
+            read = replace(read, mark=mark.with_files(own))
+        self.state = replace(self.state, mark=begun, read=read)
         if own:
             self._detects = False
 
@@ -316,7 +321,7 @@ class Transaction:
         """What tasks look for conflicts with while they are at work (`TaskFiles`); None if that is off."""
         if not self._detects:
             return None
-        return early_detection(self._context, self.instant, self.state.action, self.state.mark.slot)
+        return early_detection(self._context, self.instant, self.state.action, self.state.seen.slot)
 
     def found_early(self) -> WriteConflict | None:
         """The conflict that one of its tasks has lost, with all that was thrown away; None if there is none."""

@@ -149,14 +149,14 @@ class Write(Commit, ABC):
 
     @property
     def mark(self) -> Mark:
-        """The table as this try found it when it began, once it is staged."""
-        return self._staged_files.transaction.state.mark
+        """The table as this try has seen it, once it is staged."""
+        return self._staged_files.transaction.state.seen
 
     def storage_for(self, transaction: Transaction) -> Storage | None:
         """Its table as a try of it sees it, if it is a part of a transaction over several tables that has read."""
         if self._part is None or self._part.mark is None or self._part.sees is None:
             return None
-        began_then = transaction.state.mark.slot <= self._part.mark.slot
+        began_then = transaction.state.seen.slot <= self._part.mark.slot
         return self._part.sees if began_then else by_now(self._part.sees)
 
     def shown_in(self, storage: StagedStorage) -> StagedStorage:

@@ -58,7 +58,7 @@ def file_ids_of(table: OpenedTable, state: TransactionState) -> FileIds:
     """The file ids under which a transaction's tasks write, as of its beginning."""
     if state.action == REPLACE_COMMIT:
         return FileIds.of_replace(state.instant)
-    moving = state.mark.moving
+    moving = state.seen.moving
     return FileIds.after(replace_commits(table.storage, moving), cancelled_plans(moving))
 
 
@@ -78,7 +78,7 @@ def write_task(table: OpenedTable, options: WriteOptions, transaction: Transacti
         file_ids_of(table, transaction.state),
         transaction.early_detection(),
     )
-    mark = transaction.state.mark
+    mark = transaction.state.seen
     sort_columns = options.sort_columns if options.operation == BULK_INSERT else ()
     of_bases: dict[str, Any] = {
         "mark": mark,
@@ -179,7 +179,7 @@ class StagedFiles:
         return commit_metadata(self.table, self._options, self.reports, self.transaction)
 
     def _is_placed(self, snapshot: Snapshot, at: At) -> Verdict | Changed | None:
-        mark = self.transaction.state.mark
+        mark = self.transaction.state.seen
         non_blocking = self._options.non_blocking
         table = replace(self.table, storage=renewed(self.table.storage, at.place.before))
         return Placement(table, at.state.instant, self.reports, non_blocking, mark).check(snapshot, at)

@@ -26,7 +26,7 @@ from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.history.named_files import Named, recall
 from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
-from lakelatch.timeline.staged import StagedStorage
+from lakelatch.timeline.staged import StagedStorage, no_longer_readable
 
 _CHECKS_MAX = 20
 Groups = list[list[FileSlice]]
@@ -156,14 +156,7 @@ def _cleaned_since(storage: Storage, missing: Missing) -> WriteConflict | None:
     cleaned = cleaned_after(WholeTimeline.load(storage.storage), storage.moment)
     partition, _, name = missing.path.rpartition("/")
     clean = cleaned.get(partition, {}).get(name)
-    if clean is None:
-        return None
-    return WriteConflict(
-        f"this transaction needs {missing.path!r}, which the clean {clean} has removed since its first read, as others "
-        "have written its file group anew: run the block again",
-        path=missing.path,
-        clean=clean,
-    )
+    return None if clean is None else no_longer_readable(storage, missing.path, clean)
 
 
 def _is_of(name: str, instant: Instant) -> bool:

@@ -31,6 +31,7 @@ from lakelatch.timeline.log.lost_completions import ensure_none_lost_to_readers
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.timeline.staged import StagedStorage, no_longer_readable
 from lakelatch.timeline.table_config import TableConfig
 
 _log = logging.getLogger("lakelatch.format")
@@ -237,7 +238,10 @@ class TableView:
         return live
 
     def ensure_there(self, slices: Iterable[FileSlice]) -> None:
-        """`InvalidRequest` if a slice of the past has files that a clean has removed since: rows would be missing."""
+        """`InvalidRequest` if a slice of the past has files that a clean has removed since: rows would be missing.
+
+        `WriteConflict` if it is the moment of a transaction over several tables.
+        """
         if not self._cleaned:
             return
         named = (
@@ -248,6 +252,8 @@ class TableView:
         doubtful = [(path, clean) for path, clean in named if clean is not None]
         there = self.storage.together(*(partial(self.storage.exists, path) for path, _ in doubtful))
         for path, clean in (one for one, is_there in zip(doubtful, there, strict=True) if not is_there):
+            if isinstance(self.storage, StagedStorage):
+                raise no_longer_readable(self.storage, path, clean)
             raise InvalidRequest(
                 f"the table as of {self.as_of} needs {path}, which the clean {clean} has removed: read it as of a "
                 "later time, or let the cleaner keep more",

@@ -15,6 +15,8 @@ PATIENT = replace(TWO, patient=True, races_most=2)
 READ = replace(TWO, only_read=((0,), (1,)), serializable=True)  # each writes the table that the other one reads
 CUT = replace(ONE, cut=(0, 1), conflicts=False, passes_most=1)
 CIRCLE = replace(TWO, transactions=((0, 1), (1, 2), (2, 0)), only_read=((), (), ()), conflicts=False)
+AFTER = replace(ONE, begins_later=True, slots_kept=0, writers=(0, 1), races_most=1)
+TWO_AFTER = replace(AFTER, transactions=TWO.transactions, only_read=TWO.only_read, writers=(0,))
 LATE = replace(ONE, resolvers=(0,), late_puts=1, writers=(0, 1))
 THREE = replace(TWO, transactions=((0, 1, 2), (0, 1, 2)))
 WITHOUT_PART = "a transaction is committed without one of its parts"
@@ -47,6 +49,8 @@ TABLES_SMALL = [
     _case("rolled back by others, a late put", replace(ONE, recoveries=((0, 0),), writers=(1,), late_puts=1)),
     _case("late puts, and one who resolves", replace(ONE, resolvers=(0,), late_puts=2, writers=(0,))),
     _case("slots are removed", replace(ONE, slots_kept=0, writers=(0, 1), conflicts=False, races_most=1)),
+    _case("slots since its cut are removed", AFTER),
+    _case("two, slots since their cut are removed", TWO_AFTER),
     _case("three tables", replace(THREE, conflicts=False, races_most=1)),
     _case("three transactions", replace(TWO, transactions=((0, 1), (1, 2), (0, 2)), only_read=((), (), ()))),
     _case("a cut beside two writers alone", replace(CUT, transactions=(), only_read=(), writers=(0, 1), passes_most=3)),
@@ -61,6 +65,7 @@ TABLES_LONG = (
     "tables: a cut beside two that read",
     "tables: a cut beside two transactions",
     "tables: three transactions",
+    "tables: two, slots since their cut are removed",
     "tables: nor three in a circle",
     "tables: both are rolled back",
     "tables: resolved, late puts, slots are removed",
@@ -149,6 +154,12 @@ TABLES_MISTAKES = [
         LOST,
         "w1 creates slot 1 of table a",
         replace(ONE, checks_from_cut=False, writers=(0,)),
+    ),
+    _planted(
+        "conflicts since the cut, as far as there are slots",
+        LOST,
+        "x1 begins its parts",
+        replace(TWO_AFTER, looks_at_timeline=False),
     ),
     _planted(
         "what is read has no intent",

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from tables_cut import CutReader
 from tables_promises import Promises
 from tables_rules import TableRules
+from tables_stage import begin_parts
 from tables_state import (
     ABORT,
     COMMIT,
@@ -50,11 +51,10 @@ class TableModel:
         self._tables = 1 + max((*rules.cut, *rules.writers, *(t for tables in rules.transactions for t in tables)))
         self._promises = Promises(rules)
         self._reader = CutReader(rules, self._promises)
-        names = ("begin", "look", "ask", "file", "kill", "show", "create", "verify")
+        names = ("begin", "stage", "look", "ask", "file", "kill", "show", "create", "verify")
         ends = ("show_own", "decide", "read", "behind", "abort", "files")
-        self._steps: dict[str, Callable[[State, int, Part], Iterator[Step]]] = {
-            name: getattr(self, f"_{name}") for name in names + ends
-        }
+        steps = {name: getattr(self, f"_{name}") for name in names + ends}
+        self._steps: dict[str, Callable[[State, int, Part], Iterator[Step]]] = steps
 
     def first(self) -> State:
         parts = (Part(),) * (self._cut + bool(self.rules.cut))
@@ -132,10 +132,6 @@ class TableModel:
                     with_table(state, place, table._replace(log=table.log[:-1])),
                 )
 
-    def _lowest(self, table: Table) -> int:
-        """The watermark; slots below it are gone."""
-        return max(0, len(table.log) - self.rules.slots_kept)
-
     # -- up to a slot ---------------------------------------------------------------------------------------------
 
     def _place(self, who: int, mine: Part) -> int:
@@ -152,22 +148,31 @@ class TableModel:
         elif who >= self._writers:
             target, place = self.rules.recoveries[who - self._writers]
             victim = state.parts[target]
-            if victim.step != "begin" or victim.attempt:
+            if victim.step not in ("begin", "stage") or victim.attempt:
                 mark = 0 if not victim.marks else self._mark(state, place, target, victim)
                 yield f"takes x{target} for dead", changed(state, who, step="look", marks=(mark,))
         else:
             tables = self.rules.transactions[who] if who < self._owners else (self._place(who, mine),)
             marks = tuple(self._promises.shown(state, table) for table in tables)
-            yield "begins", changed(state, who, step="look", marks=marks)
+            later = who < self._owners and self.rules.begins_later
+            yield "begins", changed(state, who, step="stage" if later else "look", marks=marks)
+
+    def _stage(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        begun, overtaken = begin_parts(self.rules, self._promises, state, who)
+        yield "begins its parts", changed(state, who, step="look", begun=begun, overtaken=overtaken)
+
+    def _since(self, mine: Part) -> int:
+        """The slot since which a part may have been ended, and since which the log has to say what is in its way."""
+        return (mine.begun or mine.marks)[mine.at]
 
     def _mark(self, state: State, place: int, target: int, victim: Part) -> int:
-        return victim.marks[self.rules.transactions[target].index(place)]
+        return (victim.begun or victim.marks)[self.rules.transactions[target].index(place)]
 
     def _look(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         place = self._place(who, mine)
         table = state.tables[place]
         number = len(table.log)
-        if mine.marks[mine.at] + 1 < self._lowest(table):
+        if self._since(mine) + 1 < self.rules.lowest(table):
             yield "was missed for too long", self._fail(state, who)
         elif not number or table.log[-1].kind not in INTENTS:
             yield from self._check(state, who, mine, number, "")
@@ -231,7 +236,7 @@ class TableModel:
         place = self._place(who, mine)
         log = state.tables[place].log[:number]
         counts = counting(log, known)
-        since = log[mine.marks[mine.at] :]
+        since = log[self._since(mine) :]
         if who >= self._writers:
             target = self.rules.recoveries[who - self._writers][0]
             committed = any(log[one - 1].who == target for one in counts)
@@ -241,7 +246,7 @@ class TableModel:
         elif any(event.kind == "rollback" and event.who == who for event in since):
             yield f"finds itself rolled back in {table_name(place)}", self._fail(state, who)
             return
-        elif any(one > mine.marks[mine.at] for one in counts) and self._minds(who, place):
+        elif (place in mine.overtaken or any(one > self._since(mine) for one in counts)) and self._minds(who, place):
             yield f"finds a conflict in {table_name(place)}", self._fail(state, who)
             return
         if who < self._owners and place in self.rules.only_read[who] and not self.rules.read_intents:
@@ -292,7 +297,7 @@ class TableModel:
                 f"creates slot {number} of {table_name(place)}",
                 self._created(append(state, place, event), who, mine, number),
             )
-        elif number < self._lowest(table):
+        elif number < self.rules.lowest(table):
             yield (
                 f"creates slot {number} of {table_name(place)}, which was removed",
                 self._created(state, who, mine, number),
@@ -313,7 +318,7 @@ class TableModel:
 
     def _verify(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         table, number = state.tables[self._place(who, mine)], mine.seen + 1
-        if number >= self._lowest(table):
+        if number >= self.rules.lowest(table):
             yield "finds its slot in the log", self._verified(state, who, mine, number)
         elif who >= self._owners and number in table.files and table.log[number - 1].who == who:
             yield "finds its file", end(state, who, 1)
@@ -378,7 +383,7 @@ class TableModel:
         table, number = state.tables[place], self._promises.intent_of(state, place, self._own(who), mine.attempt)
         found = COMMIT if number in table.files else ""
         if 0 < number < len(table.log) and not found:
-            found = table.log[number].carries if number + 1 >= self._lowest(table) else ABORT
+            found = table.log[number].carries if number + 1 >= self.rules.lowest(table) else ABORT
         done = f"looks at the table, and finds {found or 'nothing'}"
         yield done, self._finish(state, who, mine, found or mine.known)
 
@@ -393,7 +398,7 @@ class TableModel:
 
     def _try_again(self, state: State, who: int, mine: Part) -> State:
         """The next try, with what was read and staged for this one; whom it has given way to comes first."""
-        again = Part("look", marks=mine.marks, attempt=mine.attempt + 1)
+        again = Part("look", 0, mine.marks, mine.begun, mine.overtaken, attempt=mine.attempt + 1)
         if mine.gave_way:
             again = again._replace(step="ask", at=mine.at, seen=mine.seen, gave_way=True)
         return state._replace(parts=(*state.parts[:who], again, *state.parts[who + 1 :]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tables_state import Event, State
+from tables_state import Event, State, Table
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class TableRules:
     slots_kept: int = 9
     late_puts: int = 0  # for so many puts of owners the answer is lost, and they arrive late, or once more
     patient: bool = False  # nobody is taken for dead
+    begins_later: bool = False  # the parts of a transaction begin after it has read, and only then keep slots
     gives_way: str = "greater"  # who, with intents of its own, aborts its try to wait for another one; "both"; ""
     deletes: str = "ended"  # which decisions go: commits whose owner has made all files, and was sure; "shown": commits
     # whose files are there; "aborts": others as well, with a rollback behind each intent; "": none
@@ -38,6 +39,7 @@ class TableRules:
     reads_decision: bool = True  # who has put an abort reads what is there
     looks_behind: bool = True  # who is unsure believes the table before the object: a slot behind the intent, the file
     checks_from_cut: bool = True  # conflicts are looked for from where the transaction has read
+    looks_at_timeline: bool = True  # also where the slots since then are gone
     read_intents: bool = True  # what is only read is checked with an intent of its own
     shows_decided: bool = True  # completed files are made after the decision
     tells_shown: bool = True  # and the caller is told after them
@@ -54,3 +56,7 @@ class TableRules:
     def says(self, state: State, intent: Event) -> str:
         """What the decision on an intent says now."""
         return state.decisions[self.decision(intent.who, intent.attempt)]
+
+    def lowest(self, table: Table) -> int:
+        """The watermark; slots below it are gone."""
+        return max(0, len(table.log) - self.slots_kept)

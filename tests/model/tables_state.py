@@ -44,6 +44,8 @@ class Part(NamedTuple):
     step: str = "begin"
     at: int = 0  # which of its tables it is at
     marks: tuple[int, ...] = ()
+    begun: tuple[int, ...] = ()  # the slot up to which each table was when its part began, if that was later
+    overtaken: tuple[int, ...] = ()  # tables in which others had committed between the two
     slots: tuple[int, ...] = ()  # of its intents
     seen: int = 0  # the tail that its slot would follow
     known: str = ""  # the decision on that tail, or on the own intents

@@ -67,9 +67,10 @@ class At(Others):
 
     @cached_property
     def since(self) -> list[OtherWrite]:
-        """All writes that have completed since then, by completion."""
+        """All writes that have completed since what the transaction has seen, by completion."""
         foreign = [*self.foreign, *self._archived_since()]
-        return completed_writes(self.context.storage, [*self._still_there(), *self.group], foreign)
+        before = self.state.read.writes if self.state.read is not None else ()
+        return [*before, *completed_writes(self.context.storage, [*self._still_there(), *self.group], foreign)]
 
     def completed(self) -> Sequence[OtherWrite]:
         return self.since if self.staged.possible is None else self.staged.possible

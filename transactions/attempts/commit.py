@@ -12,7 +12,7 @@ from lakelatch.failpoints import failpoint
 from lakelatch.timeline.log.events import COMPLETE, WITHDRAW, Event
 from lakelatch.timeline.log.lock_names import WrongLocks
 from lakelatch.timeline.metadata import CHANGES_KEY, FileGroup
-from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.transactions.attempts.attempt import run
 from lakelatch.transactions.attempts.cancellation import request_cancel
 from lakelatch.transactions.attempts.checks import At, Check, written_since
@@ -38,6 +38,7 @@ from lakelatch.transactions.base.outcome import (
 from lakelatch.transactions.base.ready import record_path, remove_record
 from lakelatch.transactions.conflicts.contract import Conflict
 from lakelatch.transactions.conflicts.report import write_conflict
+from lakelatch.transactions.earlier_reads import earlier_read
 from lakelatch.transactions.several.part import Part
 
 _log = logging.getLogger("lakelatch.transactions")
@@ -76,6 +77,7 @@ class Commit(Intent[Outcome]):
         self._turn: Turn | None = None
         self._part: Part[Commit] | None = None  # of a transaction over several tables
         self._followed_by: tuple[Event, ...] = ()  # later changes of the same table in it, at the last place
+        self._has_read: TransactionState | None = None  # as what is held against all that others have written since
 
     def start(
         self,
@@ -109,7 +111,16 @@ class Commit(Intent[Outcome]):
         if self._closed:
             return None
         self._closed = True
+        if self._part is not None and self._part.has_read is not None:
+            self._has_read = self._since_read(self._part.has_read)
         return self._owner.close(self._made, look)
+
+    def _since_read(self, mark: Mark) -> TransactionState:
+        """The transaction as what is held against all that was written since a read, which may be its own or later."""
+        state = self._owner.state
+        if mark.slot >= state.mark.slot:
+            return replace(state, mark=mark, read=None)
+        return state if state.read is not None else replace(state, read=earlier_read(self._context, mark, state.mark))
 
     def queue(self) -> Turn | None:
         """Leaves the commit's record, once, unless others cannot decide it."""
@@ -147,9 +158,8 @@ class Commit(Intent[Outcome]):
                 return self._conflicted(verdict, at)
             elif verdict is not None:
                 return verdict
-        if self._part is not None and self._part.has_read is not None:
-            read = At(self._context, replace(at.state, mark=self._part.has_read), place, at.staged)
-            conflict = written_since(read)
+        if self._has_read is not None:
+            conflict = written_since(At(self._context, self._has_read, place, at.staged))
             if conflict is not None:
                 return self._conflicted(conflict, at)
         failpoint("commit.after_check")

@@ -21,7 +21,7 @@ from lakelatch.transactions.base.elision import LockElision, QueuedCommits
 from lakelatch.transactions.base.instant_clock import InstantClock
 from lakelatch.transactions.base.lock_check import LockCheck
 from lakelatch.transactions.base.settings import TransactionSettings
-from lakelatch.transactions.conflicts.contract import ConflictStrategy
+from lakelatch.transactions.conflicts.contract import ConflictStrategy, OtherWrite
 
 
 @dataclass
@@ -177,11 +177,32 @@ class TransactionContext:
 
 
 @dataclass(frozen=True)
+class EarlierRead:
+    """What a transaction has read before it began, and which writes have completed between the two. Pickles.
+
+    The log need not have those any more: a claim keeps only the slots since a transaction's beginning.
+    """
+
+    mark: Mark
+    writes: tuple[OtherWrite, ...] = ()
+
+
+@dataclass(frozen=True)
 class TransactionState:
-    """What another process needs in order to go on with a transaction. Pickles."""
+    """What another process needs in order to go on with a transaction. Pickles.
+
+    `mark` is the timeline as it was when it began. What may have ended it is in the log since then; what may be in its
+    way has completed since what it has `seen`.
+    """
 
     instant: str
     action: str
     operation_id: str
     mark: Mark
     began_ms: int
+    read: EarlierRead | None = None
+
+    @property
+    def seen(self) -> Mark:
+        """The timeline that its rows are computed from."""
+        return self.mark if self.read is None else self.read.mark

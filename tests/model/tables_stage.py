@@ -1,0 +1,26 @@
+"""Where the parts of a transaction begin that has read before, in `tables_model`."""
+
+from __future__ import annotations
+
+from tables_promises import Promises
+from tables_rules import TableRules
+from tables_state import State
+
+
+def begin_parts(
+    rules: TableRules, promises: Promises, state: State, who: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The slot up to which each table was, and the tables in which others have committed since it was read.
+
+    They are on the timeline, where whoever begins first makes the file of the last slot, if nobody has.
+    """
+    tables, marks = rules.transactions[who], state.parts[who].marks
+    begun = tuple(promises.shown(state, place) for place in tables)
+    overtaken = []
+    for place, mark, slot in zip(tables, marks, begun, strict=True):
+        table = state.tables[place]
+        there = {*table.files, *(one for one in promises.committed(state, place) if one == slot)}
+        between = [one for one in there if mark < one <= slot]
+        if any(rules.looks_at_timeline or one >= rules.lowest(table) for one in between):
+            overtaken.append(place)
+    return begun, tuple(overtaken)
