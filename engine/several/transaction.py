@@ -188,7 +188,8 @@ class TablesTransaction:
         mark = self._mark_of(path)
         if mark is None:
             return None
-        if writes and mark.moved_since(writes[0].mark):
+        # Rows that are only added lie in file groups of their own, which nobody can have replaced.
+        if writes and not self._found[path][0].appends_only and mark.moved_since(writes[0].mark):
             raise WriteConflict(
                 f"others have replaced file groups of {without_secrets(path)} between the first change of it in this "
                 "transaction and its first read, which would not see that change: run the block again, or read first"

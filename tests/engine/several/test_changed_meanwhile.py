@@ -9,10 +9,12 @@ from functools import partial
 from pathlib import Path
 from threading import Thread
 
+import pyarrow as pa
 import pytest
 from several_tables import FIRST, OPTIMISTIC, Tables, rows, values
 
 import lakelatch
+from lakelatch import ArrowTable
 from lakelatch.errors import Unavailable, WriteConflict
 from lakelatch.failpoints import calling
 
@@ -21,6 +23,8 @@ ARCHIVING = {
     "hoodie.keep.max.commits": "3",
     "lakelatch.archive.minimum.age.seconds": "0",
 }
+NON_BLOCKING = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
+KEYLESS = {**OPTIMISTIC, "hoodie.write.lock.provider": "filesystem", "lakelatch.rewrite.automatic": "false"}
 CLEANING = {"hoodie.cleaner.commits.retained": "1"}
 
 
@@ -37,6 +41,50 @@ def restored(tables: Tables) -> Callable[[], None]:
     first = lakelatch.snapshot(tables.paths).times[tables.paths[0]]
     tables.write(0, {1: 11, 3: 30})
     return lambda: by_others(table.restore, first)
+
+
+def added(tmp_path: Path) -> list[str]:
+    """Two tables without a record key, each with three files of one row."""
+    paths = [str(tmp_path / name) for name in ("first", "second")]
+    for path in paths:
+        for value in range(3):
+            ArrowTable(path, {**KEYLESS, "hoodie.table.name": Path(path).name}).insert(pa.table({"v": [value]}))
+    return paths
+
+
+def rows_of(found: pa.Table) -> list[int]:
+    return sorted(found["v"].to_pylist())
+
+
+@pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
+@pytest.mark.parametrize("mode", [OPTIMISTIC, NON_BLOCKING], ids=["optimistic", "non-blocking"])
+def test_files_that_others_join_are_not_in_the_way_of_rows_that_are_added(
+    tmp_path: Path, mode: Mapping[str, object], isolation: str
+) -> None:
+    """Whether they are joined before the first read or after it: no row has changed."""
+    paths = added(tmp_path)
+    path, other = paths
+    with lakelatch.transaction(paths, mode, isolation) as tx:
+        tx.insert(path, pa.table({"v": [10]}))
+        by_others(lakelatch.open(path, KEYLESS).cluster)
+        assert rows_of(tx.to_arrow(path)) == [0, 1, 2, 10]
+        by_others(lakelatch.open(other, KEYLESS).cluster)
+        for one in paths:
+            tx.insert(one, pa.table({"v": [11]}))
+        assert [rows_of(tx.to_arrow(one)) for one in paths] == [[0, 1, 2, 10, 11], [0, 1, 2, 11]]
+    assert [rows_of(lakelatch.open(one).to_arrow()) for one in paths] == [[0, 1, 2, 10, 11], [0, 1, 2, 11]]
+    for one in paths:
+        assert any(name.endswith(".replacecommit") for name in os.listdir(f"{one}/.hoodie/timeline")), "nothing joined"
+
+
+def test_what_replaces_all_rows_replaces_those_that_others_have_joined_before_the_first_read(tmp_path: Path) -> None:
+    path, other = paths = added(tmp_path)
+    with lakelatch.transaction(paths, OPTIMISTIC) as tx:
+        tx.arrow_table(path).overwrite(pa.table({"v": [10]}))
+        by_others(lakelatch.open(path, KEYLESS).cluster)
+        assert rows_of(tx.to_arrow(path)) == [10]
+        tx.insert(other, pa.table({"v": [10]}))
+    assert [rows_of(lakelatch.open(one).to_arrow()) for one in paths] == [[10], [0, 1, 2, 10]]
 
 
 @pytest.mark.parametrize("changed", [{}, {5: 50}], ids=["read only", "changed as well"])

@@ -74,12 +74,12 @@ def test_what_was_archived_since_is_not_in_its_way_either(tables: Tables) -> Non
 @pytest.mark.parametrize("archives", [False, True], ids=["on the timeline", "archived"])
 def test_a_commit_to_its_file_group_that_no_slot_has_any_more_is_in_its_way(tables: Tables, archives: bool) -> None:
     """One of the first after the read, of which the log says nothing any more."""
-    with pytest.raises(WriteConflict, match="lost to deltacommit"):
-        with lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
-            tx.to_arrow(tables.paths[1])
-            others_commit(tables, clashing=3, archives=archives)
-            for path in tables.paths:
-                tx.upsert(path, rows({1: 11}, OURS))
+    block = lakelatch.transaction(tables.paths, OPTIMISTIC)
+    with pytest.raises(WriteConflict, match="lost to deltacommit"), block as tx:
+        tx.to_arrow(tables.paths[1])
+        others_commit(tables, clashing=3, archives=archives)
+        for path in tables.paths:
+            tx.upsert(path, rows({1: 11}, OURS))
     assert tables.now()[1] == FIRST
 
 
@@ -89,21 +89,22 @@ def test_a_commit_to_its_file_group_that_no_slot_has_any_more_is_in_its_way(tabl
 def test_what_a_serializable_block_has_read_and_others_have_written_is_a_conflict(
     tables: Tables, mode: str, written: bool
 ) -> None:
-    with pytest.raises(WriteConflict, match="lost to deltacommit"):
-        with lakelatch.transaction(tables.paths, MODES[mode], isolation="serializable") as tx:
-            tx.to_arrow(tables.paths[0])
-            others_commit(tables)
-            for path in tables.paths[0 if written else 1 :]:
-                tx.upsert(path, rows({1: 11}, OURS))
+    block = lakelatch.transaction(tables.paths, MODES[mode], isolation="serializable")
+    with pytest.raises(WriteConflict, match="lost to deltacommit"), block as tx:
+        tx.to_arrow(tables.paths[0])
+        others_commit(tables)
+        for path in tables.paths[0 if written else 1 :]:
+            tx.upsert(path, rows({1: 11}, OURS))
     assert tables.now()[1] == FIRST
 
 
 def test_a_moment_of_which_a_clean_has_removed_files_is_not_readable_and_says_what_to_set(tmp_path: Path) -> None:
     tables = Tables(tmp_path, 1)
     (path,) = tables.paths
-    with pytest.raises(WriteConflict, match="no longer readable.*hoodie.cleaner.commits.retained") as raised:
-        with lakelatch.transaction([path], NON_BLOCKING) as tx:
-            assert values(tx.to_arrow(path)) == FIRST
-            others_commit(tables, cleans=True)
-            tx.to_arrow(path)
+    block = lakelatch.transaction([path], NON_BLOCKING)
+    told = r"no longer readable.*hoodie\.cleaner\.commits\.retained"
+    with pytest.raises(WriteConflict, match=told) as raised, block as tx:
+        assert values(tx.to_arrow(path)) == FIRST
+        others_commit(tables, cleans=True)
+        tx.to_arrow(path)
     assert path in str(raised.value) and tables.now() == [{**FIRST, 100: COMMITS - 1}]
