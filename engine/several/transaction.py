@@ -317,7 +317,7 @@ class TablesTransaction:
         if not any(self._written.values()):
             self._state = _COMMITTED
             return
-        home = next(storage for storage in self._storages.values() if storage.uri == self._parts.home.table)
+        home = next(one for one in self._storages.values() if one.uri == self._parts.home.table)
         decisions = Decisions(home, self._system, self._open_table)
         try:
             committed = self._parts.commit(decisions)
@@ -326,9 +326,9 @@ class TablesTransaction:
                 self._parts.abort(decisions)
             self._end()
             raise
-        # What was only read has no file that would speak for the decision, which stays then.
-        stays = not committed or (self._isolation == SERIALIZABLE and not self._read.issubset(self._written))
-        has_ended = self._parts.await_ended(None if stays else partial(self._forget, decisions, home))
+        has_ended = self._parts.await_ended(partial(self._forget, decisions, home) if committed else None)
+        if committed is False and has_ended:
+            self._forget(decisions, home)
         errors = self._parts.errors
         if committed and has_ended and not errors:
             self._state = _COMMITTED
@@ -339,7 +339,7 @@ class TablesTransaction:
         try:
             self._parts.forget_decision(decisions)
         except LakelatchError as error:
-            _log.info("a decision stays in %s: %s", without_secrets(home.uri), error.message)
+            _log.info("decisions stay in %s: %s", without_secrets(home.uri), error.message)
 
     def _raise(self, committed: bool | None, errors: Sequence[BaseException]) -> None:
         """The error of the whole, from those of its parts."""

@@ -123,10 +123,16 @@ TABLES_MISTAKES = [
         replace(ONE, looks_for_file=False, writers=(0,)),
     ),
     _planted(
-        "an abort is deleted",
+        "an abort is deleted whose owner has not read it",
         UNCOMMITTED,
         "x0's decision is deleted",
-        replace(ONE, deletes="aborts", recoveries=((0, 0), (0, 1))),
+        replace(ONE, deletes="of others", recoveries=((0, 0), (0, 1))),
+    ),
+    _planted(
+        "an abort is deleted that a log does not say yet",
+        UNCOMMITTED,
+        "a late commit decision arrives",
+        replace(ONE, deletes="unsaid", late_puts=1, writers=(0,)),
     ),
     _planted(
         "files before the decision", UNCOMMITTED, "x0 creates slot 1 of table a", replace(ONE, shows_decided=False)

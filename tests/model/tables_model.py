@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from tables_cut import CutReader
 from tables_promises import Promises
 from tables_rules import TableRules
-from tables_stage import begin_parts
+from tables_stage import begin_parts, is_not_needed
 from tables_state import (
     ABORT,
     COMMIT,
@@ -111,12 +111,11 @@ class TableModel:
         return f"x{decision // self.rules.attempts}"
 
     def _may_go(self, state: State, decision: int, says: str) -> bool:
-        if not self.rules.deletes or (says == ABORT and self.rules.deletes != "aborts"):
+        if not self.rules.deletes:
             return False
         who, attempt = divmod(decision, self.rules.attempts)
         if says == ABORT:
-            logs = [state.tables[place].log for place in self.rules.transactions[who]]
-            return all(any(one.kind == "rollback" and one.who == who for one in log) for log in logs)
+            return is_not_needed(self.rules, self._promises, state, who, attempt)
         if self.rules.deletes == "shown":
             written = set(self.rules.transactions[who]) - set(self.rules.only_read[who])
             intents = {place: self._promises.intent_of(state, place, who, attempt) for place in written}

@@ -27,8 +27,9 @@ class TableRules:
     patient: bool = False  # nobody is taken for dead
     begins_later: bool = False  # the parts of a transaction begin after it has read, and only then keep slots
     gives_way: str = "greater"  # who, with intents of its own, aborts its try to wait for another one; "both"; ""
-    deletes: str = "ended"  # which decisions go: commits whose owner has made all files, and was sure; "shown": commits
-    # whose files are there; "aborts": others as well, with a rollback behind each intent; "": none
+    deletes: str = "ended"  # which decisions go: commits whose owner has made all files, and was sure, and aborts whose
+    # owner has gone on, with a slot behind each intent; "shown": commits whose files are there; "of others": aborts
+    # whose owner may be asleep; "unsaid": aborts without a slot behind each intent; "": none
     all_intents_first: bool = True  # the decision is put after all intents; False: before the last one
     verifies: bool = True  # the tail is looked at after each intent
     waits_for_decision: bool = True  # nobody appends behind an intent that nothing decides

@@ -1,4 +1,4 @@
-"""Where the parts of a transaction begin that has read before, in `tables_model`."""
+"""Where the parts of a transaction begin that has read before, and when nobody needs its aborts, in `tables_model`."""
 
 from __future__ import annotations
 
@@ -24,3 +24,12 @@ def begin_parts(
         if any(rules.looks_at_timeline or one >= rules.lowest(table) for one in between):
             overtaken.append(place)
     return begun, tuple(overtaken)
+
+
+def is_not_needed(rules: TableRules, promises: Promises, state: State, who: int, attempt: int) -> bool:
+    """Whether an abort may go: its owner has gone on, and each log with an intent says by itself that it is void."""
+    mine = state.parts[who]
+    is_past = mine.step == "over" or attempt < mine.attempt
+    intents = ((place, promises.intent_of(state, place, who, attempt)) for place in rules.transactions[who])
+    is_said = all(number < len(state.tables[place].log) for place, number in intents if number)
+    return (is_past or rules.deletes == "of others") and (is_said or rules.deletes == "unsaid")

@@ -6,7 +6,9 @@ slot behind a prepared event before he knows the decision, and the slot that fol
 speaks for itself again as soon as it has gone on, and a decision is needed only while a prepared event is the last one.
 
 When the completed files of all parts have been made, a second object says that nobody needs a commit any more. Both are
-removed with the slots of the home that are as old. An abort stays, since its owner may be asleep before its own put.
+removed with the slots of the home that are as old. Where a table's log does not say by itself what was decided, because
+the part has no file (of a table that was only read, or of what was aborted), that object names its slot, and both stay
+until there is one behind it. An abort whose owner has not read it stays: it may be asleep before its own put.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from lakelatch.timeline.table_config import PROPERTIES_PATH
 
 DECISIONS_FOLDER = ".hoodie/.lakelatch/decisions"
 _DONE = ".done"
+_ENDED = ".ended"  # the same, for slots that others have to come behind first
 _DIGITS = 20
 _REMEMBERED_MAX = 1024
 
@@ -68,6 +71,14 @@ class PreparedPart:
     slot: int
     instant: str
     completion: str
+
+
+@dataclass(frozen=True)
+class LastSlot:
+    """A prepared event of which a table's log says what was decided as soon as there is a slot behind it."""
+
+    table: str
+    slot: int
 
 
 @dataclass(frozen=True)
@@ -197,18 +208,40 @@ class Decisions:
         if not self._home(home).exists(PROPERTIES_PATH):
             raise self._gone(home)
 
-    def end(self, home: str, name: str) -> None:
-        """Says that the files of all parts have been made, so that nobody needs the decision any more."""
-        self._home(home).put(f"{DECISIONS_FOLDER}/{name}{_DONE}", b"")
+    def end(self, home: str, name: str, first: Sequence[LastSlot] = ()) -> None:
+        """Says that nobody needs the decision any more, once there is a slot behind these.
 
-    def remove_below(self, watermark: int) -> None:
-        """Removes this table's decisions that nobody needs any more, of slots below a watermark."""
-        names = sorted(self._storage.names(DECISIONS_FOLDER))
-        for done in (name for name in names if name.endswith(_DONE)):
-            name = done.removesuffix(_DONE)
-            if name[:_DIGITS].isdigit() and int(name[:_DIGITS]) < watermark:
+        For its owner, who has told its caller what was decided, and puts nothing any more.
+        """
+        path = f"{DECISIONS_FOLDER}/{name}"
+        if first:
+            content = checksummed_json({"format": 1, "slots": [asdict(one) for one in first]})
+            self._home(home).put(f"{path}{_ENDED}", content)
+        else:
+            self._home(home).put(f"{path}{_DONE}", b"")
+
+    def remove_below(self, watermark: int, tail_of: Callable[[Storage], int]) -> None:
+        """Removes this table's decisions that nobody needs any more, of slots below a watermark.
+
+        `tail_of` is the number of the last slot of a table.
+        """
+        for mark in sorted(self._storage.names(DECISIONS_FOLDER)):
+            name = mark.removesuffix(_DONE).removesuffix(_ENDED)
+            if name == mark or not name[:_DIGITS].isdigit() or int(name[:_DIGITS]) >= watermark:
+                continue
+            path = f"{DECISIONS_FOLDER}/{mark}"
+            if mark.endswith(_DONE) or self._is_followed(path, tail_of):
                 self._storage.delete(f"{DECISIONS_FOLDER}/{name}")
-                self._storage.delete(f"{DECISIONS_FOLDER}/{done}")
+                self._storage.delete(path)
+
+    def _is_followed(self, path: str, tail_of: Callable[[Storage], int]) -> bool:
+        """Whether there is a slot behind each of those that a decision waits for; False where that cannot be told."""
+        try:
+            values = open_checksummed_json(self._storage.read(path))
+            slots = [LastSlot(**one) for one in values["slots"]] if values is not None else None
+            return slots is not None and all(tail_of(self._home(one.table)) > one.slot for one in slots)
+        except (Unavailable, ValueError, KeyError, TypeError):
+            return False
 
     def _home(self, home: str) -> Storage:
         return self._storage if home == self._storage.uri else self._open_table(home)

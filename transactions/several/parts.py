@@ -16,7 +16,7 @@ again when the older one is decided. Whatever else ends a part ends them all, wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
 from operator import attrgetter
@@ -27,8 +27,17 @@ from lakelatch.failpoints import failpoint
 from lakelatch.storage.contract import PutUnknown
 from lakelatch.storage.uris import without_secrets
 from lakelatch.system import System
-from lakelatch.timeline.log.decisions import ABORT, Decision, Decisions, PreparedPart, decision_name, operation_of
+from lakelatch.timeline.log.decisions import (
+    ABORT,
+    Decision,
+    Decisions,
+    LastSlot,
+    PreparedPart,
+    decision_name,
+    operation_of,
+)
 from lakelatch.timeline.log.events import Event
+from lakelatch.timeline.log.log_reader import LogReader
 from lakelatch.timeline.snapshot import Mark
 from lakelatch.timeline.staged import StagedStorage
 from lakelatch.transactions.base.outcome import Added, Verdict
@@ -39,6 +48,10 @@ W = TypeVar("W")
 _PREPARED_FOR_S = 60.0  # so long all other writers of the tables may be kept waiting
 _TRIES_FOR_S = 600.0
 _REMOVED_EVERY = 16  # slots of the home
+
+
+def _last_slots(parts: Iterable[Part[W]]) -> list[LastSlot]:
+    return [LastSlot(part.table, part.events[0].number) for part in parts if part.leads and part.events]
 
 
 class _Outcome(Enum):
@@ -61,6 +74,7 @@ class Parts(Generic[W]):
         self._home_slot = self._watermark = 0  # as its event says
         self._begins_again = False  # whether this try is in vain
         self._outcomes: dict[int, _Outcome] = {}
+        self._aborted: list[tuple[str, list[LastSlot]]] = []  # the decisions of tries in vain, with the slots they had
 
     @property
     def home(self) -> Part[W]:
@@ -224,10 +238,17 @@ class Parts(Generic[W]):
                 return None if outcome is _Outcome.UNKNOWN else outcome is _Outcome.COMMIT
 
     def forget_decision(self, decisions: Decisions) -> None:
-        """Says that nobody needs the decision any more, since the files of all parts have been made."""
-        decisions.end(self.home.table, self._decision)
-        if self._home_slot % _REMOVED_EVERY == 0:
-            decisions.remove_below(self._watermark)
+        """Says that nobody needs the decisions of its tries any more, as soon as logs say the same by themselves.
+
+        Called once the files of all parts have been made, or all have been rolled back.
+        """
+        home, is_committed = self.home.table, self._outcomes.get(self._try) is _Outcome.COMMIT
+        for name, slots in self._aborted:
+            decisions.end(home, name, () if is_committed else slots)  # else the next try's slots are behind them
+        if is_committed:
+            decisions.end(home, self._decision, _last_slots(part for part in self._parts if part.write is None))
+        if self._home_slot and self._home_slot % _REMOVED_EVERY == 0:
+            decisions.remove_below(self._watermark, lambda table: LogReader(table).tail_number())
 
     def abort(self, decisions: Decisions) -> None:
         """Decides what an interrupt has left undecided, as others would do much later. Errors: those of the storage."""
@@ -293,6 +314,9 @@ class Parts(Generic[W]):
 
     def _end_try(self, outcome: _Outcome) -> None:
         with self._changed:
+            is_in_vain = outcome in (_Outcome.AGAIN, _Outcome.ABORT) and self._try not in self._outcomes
+            if is_in_vain and self._decision:
+                self._aborted.append((self._decision, _last_slots(part for part in self._parts if part.is_put)))
             self._outcomes.setdefault(self._try, outcome)
             for part in self._parts:
                 part.event, part.is_put = None, False
