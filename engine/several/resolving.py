@@ -8,6 +8,7 @@ from lakelatch.engine.options.calls.arguments import Options
 from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.several.cut import opening, place_of
 from lakelatch.engine.table.manager import open_manager
+from lakelatch.engine.table.opening import load_config
 from lakelatch.errors import CommitUnknown, InvalidRequest, Unavailable
 from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM, System
@@ -31,7 +32,7 @@ def resolve(
     waits for no decision. A live writer whose transaction is aborted tries again. With `give_up` the part of a table
     whose decision is lost for good, because the first table of the transaction is gone, is aborted in this table alone:
     for people who know that no other part of it was committed, or can live with that.
-    Errors: `Unavailable` if the table with the decision cannot be asked.
+    Errors: `Unavailable` if the table with the decision cannot be asked; `InvalidRequest` for what is no table.
     """
     open_other = open_table or opening(options)
     if isinstance(unknown, CommitUnknown):
@@ -43,6 +44,7 @@ def resolve(
     log = CommitLog(open_other(path), system, open_table=open_other)
     event = log.last_prepared()
     if event is None:
+        load_config(log.storage)  # for a path that is no table
         return None
     try:
         committed = log.counts(event)

@@ -111,7 +111,7 @@ class TablesTransaction:
         last = _last.get()
         if last is not None and last._state == _OPEN:
             raise InvalidRequest(
-                "a transaction over several tables is open in this thread: name all its tables in one, or end it first"
+                f"{last!r} is open in this thread: name all tables in one transaction, or end that one first"
             )
         if self._state != _NEW:
             raise InvalidRequest(f"this transaction is {self._state}: make another one")

@@ -238,10 +238,7 @@ class TableView:
         return live
 
     def ensure_there(self, slices: Iterable[FileSlice]) -> None:
-        """`InvalidRequest` if a slice of the past has files that a clean has removed since: rows would be missing.
-
-        `WriteConflict` if it is the moment of a transaction over several tables.
-        """
+        """`InvalidRequest`, in a transaction `WriteConflict`, if a clean has removed files of a slice of the past."""
         if not self._cleaned:
             return
         named = (

@@ -193,6 +193,7 @@ class Decisions:
             try:
                 if storage.put_if_absent(path, wanted.to_bytes()):
                     return self._keep(name, wanted)
+                sent = True  # what is there may be what a request of ours has put, sent twice
                 return self._keep(name, Decision.from_bytes(storage.read(path), path))
             except PutUnknown:
                 sent = True

@@ -22,7 +22,7 @@ def ended(context: TransactionContext, state: TransactionState, place: Place) ->
         return _completed_elsewhere(state)
     owned = owns_claim(context, state.instant, state.operation_id) if place.owned is None else place.owned
     if state.mark.slot + 1 < tail.watermark or not owned:
-        return _ended(state, "its heartbeat was missed for too long, or too much was committed meanwhile")
+        return _ended(state, "its heartbeat was missed for too long, or its table was replaced")
     if not snapshot.has(inflight(state.instant, state.action)):
         return _ended(state, "its inflight file is gone")
     for event in context.log.events_after(state.mark.slot, tail):

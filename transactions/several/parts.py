@@ -29,6 +29,7 @@ from lakelatch.storage.uris import without_secrets
 from lakelatch.system import System
 from lakelatch.timeline.log.decisions import (
     ABORT,
+    DECISIONS_FOLDER,
     Decision,
     Decisions,
     LastSlot,
@@ -298,8 +299,15 @@ class Parts(Generic[W]):
         failpoint("several.before_decision")
         try:
             found = decisions.decide(self.home.table, self._decision, wanted)
-        except (Unavailable, PutUnknown):
+        except PutUnknown:
             return _Outcome.UNKNOWN
+        except Unavailable as error:
+            raise Unavailable(
+                f"nothing was committed in any table: the decision could not be put into {DECISIONS_FOLDER} of "
+                f"{without_secrets(self.home.table)}, the first of them ({error.message}). Give this writer the right "
+                "to write there, or bring that storage back; until then other writers of these tables wait",
+                **self.doubt,
+            ) from error
         failpoint("several.after_decision")
         if found.commits:
             return _Outcome.COMMIT

@@ -11,9 +11,13 @@ import pytest
 from several_tables import FIRST, OPTIMISTIC, Tables, killed_at, rows, values
 
 import lakelatch
+from lakelatch.engine.several.transaction import TablesTransaction
 from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError, Unavailable, WriteConflict
 from lakelatch.failpoints import active, calling
 from lakelatch.storage import open_storage
+from lakelatch.storage.contract import PutUnknown
+from lakelatch.testing.faults.plan import Fault
+from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.log.decisions import DECISIONS_FOLDER
 from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, WITHDRAW, slot_path
 from lakelatch.timeline.properties_update import update_properties
@@ -236,17 +240,42 @@ def test_commits_of_another_engine_are_read_and_not_overwritten(tables: Tables) 
 
 
 def test_resolve_aborts_what_nobody_has_decided(tables: Tables) -> None:
-    """A decision that could not be put may still arrive: until somebody has said, nobody knows."""
-    folder = Path(tables.paths[0], DECISIONS_FOLDER)
-    with calling(lambda _: folder.write_bytes(b""), ["several.before_decision"]), pytest.raises(CommitUnknown) as found:
-        write_all(tables, {1: 11})
-    folder.unlink()
+    """A decision whose answer was lost may still arrive: until somebody has said, nobody knows."""
+
+    def opened(path: str) -> FaultyStorage:
+        return FaultyStorage(open_storage(path), [Fault("lost_before", "put_if_absent", DECISIONS_FOLDER)])
+
+    block = TablesTransaction(tables.paths, OPTIMISTIC, open_table=opened)
+    with pytest.raises(CommitUnknown, match="did not tell") as found, block as tx:
+        for path in tables.paths:
+            tx.upsert(path, rows({1: 11}, 2))
     assert tables.now() == [FIRST, FIRST] == tables.cut()
     assert lakelatch.resolve(found.value) is False and lakelatch.resolve(found.value) is False
     assert lakelatch.resolve(tables.paths[1]) is False
     tables.write(1, {1: 7})
     assert tables.now() == [FIRST, {1: 7, 2: 20}]
     assert lakelatch.resolve(tables.paths[1]) is None
+
+
+def test_a_decision_that_must_not_be_put_commits_nothing_and_says_where(tables: Tables) -> None:
+    """The storage has refused it, so it cannot arrive later either."""
+    folder = Path(tables.paths[0], DECISIONS_FOLDER)
+    told = f"nothing was committed in any table.*{DECISIONS_FOLDER} of .*{tables.paths[0]}, the first"
+    with (
+        calling(lambda _: folder.write_bytes(b""), ["several.before_decision"]),
+        pytest.raises(Unavailable, match=told) as found,
+    ):
+        write_all(tables, {1: 11})
+    assert not isinstance(found.value, PutUnknown) and tables.now() == [FIRST, FIRST] == tables.cut()
+    folder.unlink()
+    assert lakelatch.resolve(tables.paths[1]) is False
+    write_all(tables, {1: 11})
+    assert tables.now() == [SECOND, SECOND]
+
+
+def test_what_is_no_table_is_not_resolved(tables: Tables) -> None:
+    with pytest.raises(InvalidRequest, match=r"there is no table at .*nothing"):
+        lakelatch.resolve(f"{tables.folder}/nothing")
 
 
 def test_a_table_whose_decision_is_lost_can_be_given_up(tables: Tables) -> None:
