@@ -38,7 +38,7 @@ def change_locks(
     old_is_gone: bool = False,
     system: System = REAL_SYSTEM,
 ) -> Event | None:
-    """Makes `new` the locks of the table, for all writers; None if they are that already.
+    """Makes `new` the locks of the table, for all writers; None if they are that already, whatever `old` is.
 
     New locks of the same kind are another service, or another place at it: they have another id, or none, which is
     what a service has that has lost its data. `old_is_gone` is for a service that does not come back, or for such ones:
@@ -50,6 +50,8 @@ def change_locks(
     """
     log, observer = CommitLog(storage, system), Observer(storage)
     if new.domain == old.domain and not old_is_gone:
+        if log.tail().lock_domain == named_locks(new.domain, new.lock_id() or ""):
+            return None
         raise InvalidRequest(
             f"the old and the new locks are the same ({new.domain!r}): name another provider, or say --from-is-gone if "
             "it is another service of that kind, or has lost its data"

@@ -19,6 +19,7 @@ from lakelatch.system import REAL_SYSTEM, process_name
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.lock_names import agree, named_locks
+from lakelatch.timeline.recorded_options import LOG_VERSION
 from lakelatch.timeline.table_config import recorded_lock_options
 from lakelatch.transactions.lock_migration import change_locks, lock_domain, record_locks
 
@@ -80,11 +81,16 @@ def migrate(call: Invocation, old: str | None, new: str, from_is_gone: bool) -> 
     if PROVIDER in options:
         raise InvalidRequest(f"{PROVIDER}={options[PROVIDER]!r}: say --from and --to instead", option=PROVIDER)
     recorded = recorded_lock_options(storage) or {}
-    before = old or recorded.get(PROVIDER)
-    if not before:
-        raise InvalidRequest("--from is missing, and the table records no locks: name the provider of its locks now")
+    if not (old or PROVIDER in recorded or LOG_VERSION in recorded or lock_domain(storage)):
+        raise InvalidRequest(
+            "--from is missing: neither the table's properties nor its log say which locks its writers take; name the "
+            "provider of these",
+            option="--from",
+        )
+    # Without --from those that a writer gets who names none; the log refuses them if the table has others.
+    before = {PROVIDER: old} if old else {}
     with (
-        closing(open_recorded_locks(storage.uri, {**options, PROVIDER: before}, recorded)) as present,
+        closing(open_recorded_locks(storage.uri, {**options, **before}, recorded)) as present,
         closing(open_recorded_locks(storage.uri, {**options, PROVIDER: new}, recorded)) as later,
         call.status("waiting for the table's lock"),
     ):

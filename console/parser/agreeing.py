@@ -82,7 +82,7 @@ def _locks() -> Group:
                         "old",
                         metavar="PROVIDER",
                         shell_complete=complete_provider,
-                        help="the lock provider now, if the table says none",
+                        help="the lock provider now (default: the one that the table says)",
                     ),
                     option(
                         "--to",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from bare_table import commit, manager_of, provider_of
 
 from lakelatch.console.main import main
+from lakelatch.engine.arrow import ArrowTable
 from lakelatch.locks.contract import TABLE_KEY, LockScope
 from lakelatch.locks.in_process import InProcessLockProvider
 from lakelatch.storage.local import LocalStorage
@@ -55,6 +57,30 @@ def test_a_table_moves_to_other_locks(storage: LocalStorage, capsys: pytest.Capt
     assert main(["locks", storage.root, "-o", "hoodie.write.lock.provider=filesystem"]) == 0
     text = capsys.readouterr().out
     assert "locks of the table: inprocess; looked at: filesystem" in text and "use other locks" in text
+
+
+def test_a_move_needs_no_name_of_the_old_locks_where_the_table_has_it(
+    storage: LocalStorage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    move = ["locks", "migrate", storage.root, "--to", "in_process", "--json"]
+    assert main(move) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert "--from is missing: neither the table's properties nor its log" in told["message"]
+    manager_of(storage).begin().abort()
+    commit(manager_of(storage).begin())  # its slot names the locks, as the properties do not
+    assert main(move) == 0
+    assert json.loads(capsys.readouterr().out)["changed"]
+    assert main(move) == 0  # the properties name them by now
+    assert json.loads(capsys.readouterr().out) == {"changed": False, "domain": "inprocess"}
+
+
+def test_a_table_that_was_made_here_and_names_no_locks_has_those_of_who_names_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "made")
+    ArrowTable.create(path, "id long", key="id", buckets=1)
+    assert main(["locks", "migrate", path, "--to", "in_process", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["domain"] == "inprocess"
 
 
 @pytest.mark.parametrize(

@@ -129,16 +129,21 @@ def test_a_service_that_has_lost_its_data_and_its_house_is_moved_to(
     assert run("savepoint", "create", path, *words(lock_options(servers["redis"])))[0] == 1
 
 
-def test_a_table_that_records_nothing_is_told_by_its_options(tables: dict[str, str], run: Run) -> None:
+def test_a_table_that_records_nothing_is_told_by_its_options(
+    tables: dict[str, str], servers: dict[str, Server], run: Run
+) -> None:
     """As tables of before do."""
     path = tables["redis"]
     options = options_of(path)
     record_lock_options(LocalStorage(path), {})
     code, error = run("savepoint", "create", path)
     assert code == 1 and "and this one from 'filesystem" in error["message"]
-    code, error = run("locks", "migrate", path, "--to", "etcd")
-    assert code == 1 and "--from" in error["message"]
+    move = ["locks", "migrate", path, "--to", "etcd", *words(lock_options(servers["etcd"]))]
+    code, error = run(*move)
+    assert code == 1 and "the table's locks are 'redis #" in error["message"] and "(--from)" in error["message"]
     said = ["-o", f"{PROVIDER}=redis", *words(options)]
     assert run("savepoint", "create", path, *said)[0] == 0
     assert run("locks", "record", path, *said) == (0, {"recorded": options})
     assert split_locks(run("locks", path)[1]["asked"])[0] == "redis"
+    record_lock_options(LocalStorage(path), {})
+    assert run(*move, "--from", "redis", *words(options))[1]["domain"].startswith("etcd #")

@@ -97,8 +97,9 @@ def test_a_change_that_is_repeated_changes_nothing(table: Table, old: LockProvid
     assert first is not None and table.storage.exists(f"{LOCK_CHANGES_FOLDER}/{first.file}")
     assert change_locks(table.storage, old, new, "operator", 5) is None
     assert len(table.events()) == 1
+    assert change_locks(table.storage, new, new, "operator", 5) is None
     with pytest.raises(InvalidRequest, match="the same"):
-        change_locks(table.storage, new, new, "operator", 5)
+        change_locks(table.storage, old, old, "operator", 5)
     assert change_locks(table.storage, new, old, "operator", 5) is not None
 
 
