@@ -89,6 +89,32 @@ def test_a_conflict_appears_with_what_it_cost(storage: LocalStorage, page: Page)
     wait_until(page, "document.querySelectorAll('#twin-table tbody tr').length === 0")
 
 
+def test_where_nothing_is_in_view_the_page_says_when_the_last_instant_was_and_goes_there(
+    storage: LocalStorage, page: Page
+) -> None:
+    note, in_view = page.locator("#empty"), "lakelatch.chart.drawn.map(([one]) => one.key)"
+    page.locator("#empty:has-text('There are no instants')").wait_for()
+    assert page.locator("#show-last").is_hidden()
+    last = manager_of(storage, writer="only").begin()
+    note.wait_for(state="hidden")
+    commit(last, add_file(last, "a"))
+    page.locator(f"[data-key='{last.instant}']").wait_for()
+    page.evaluate("lakelatch.chart.span = 400")  # which is over soon, as a minute is later
+    said = "Nothing in the last 368 ms. The last instant was at 20"
+    page.locator(f"#empty:has-text('{said}')").wait_for()
+    assert note.inner_text().count(" ago.") == 1 and page.evaluate(in_view) == []
+    page.locator("#show-last").click()
+    note.wait_for(state="hidden")
+    wait_until(page, f"{in_view}.join() === '{last.instant}' && lakelatch.chart.span === 400")
+    page.locator("#follow").click()
+    note.wait_for()
+    coming = manager_of(storage, writer="only").begin()
+    note.wait_for(state="hidden")
+    coming.abort()
+    page.locator("#search").fill("nobody")
+    page.locator("#empty:has-text('as the search and the filters want it')").wait_for()
+
+
 def test_a_lock_is_broken_after_it_was_confirmed(storage: LocalStorage, page: Page) -> None:
     provider = provider_of(storage)
     lease = provider.acquire(TABLE_KEY, 5)

@@ -5,6 +5,7 @@ import { stateText } from "./store.js";
 
 const ROW = 16, GAP = 3, PAD = 7, AXIS = 22, ARROWS_MOST = 300;
 const OUTCOMES = ["done", "lost", "open", "gone", "off"];
+export const FOLLOWED = 0.92; // of the width is before now, for who follows
 const SPAN_LEAST = 5, SPAN_MOST = 40 * 365 * 864e5;
 
 export class Chart {
@@ -63,7 +64,7 @@ export class Chart {
     this.ticks = (this.ticks ?? 0) + 1;
     if (document.hidden || (this.still.matches && this.ticks % 10)) return;
     if (this.follows && !this.pointers.size) {
-      this.start = this.store.now() - this.span * 0.92;
+      this.start = this.store.now() - this.span * FOLLOWED;
       this.ask();
     } else if (this.store.shown.some((one) => one.end === null)) this.ask();
   }
@@ -80,6 +81,7 @@ export class Chart {
     const now = store.now();
     const end = this.start + this.span;
     const seen = store.between(this.start, end, now);
+    this.onSeen?.(seen.length);
     this.place(seen);
     context.fillStyle = colours.paper;
     context.fillRect(0, 0, this.width, this.height);
@@ -326,7 +328,7 @@ export class Chart {
   }
 
   zoom(factor, x = null) {
-    const share = x === null ? (this.follows ? 0.92 : 0.5) : Math.max(0, x - this.left) / (this.width - this.left);
+    const share = x === null ? (this.follows ? FOLLOWED : 0.5) : Math.max(0, x - this.left) / (this.width - this.left);
     const at = this.start + share * this.span;
     this.span = Math.min(Math.max(this.span * factor, SPAN_LEAST), SPAN_MOST);
     this.start = at - share * this.span;
@@ -338,6 +340,13 @@ export class Chart {
     const [start, end] = this.store.extent();
     this.span = Math.max((end - start) * 1.06, 1000);
     this.start = start - this.span * 0.02;
+    this.setFollows(false);
+  }
+
+  // Brings the last instant into view, at this zoom.
+  showLast() {
+    const last = this.store.extent()[1];
+    this.start = last - this.span * FOLLOWED;
     this.setFollows(false);
   }
 

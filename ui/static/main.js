@@ -3,6 +3,7 @@
 import { Chart } from "./chart.js";
 import { Details } from "./details.js";
 import { byId, make, replace } from "./dom.js";
+import { Empty } from "./empty.js";
 import { Panels } from "./panels.js";
 import { Store } from "./store.js";
 import { Twin } from "./twin.js";
@@ -14,6 +15,7 @@ const select = (key) => {
   details.open(key);
 };
 const chart = new Chart(byId("chart"), byId("scroll"), byId("spacer"), byId("hint"), store, select);
+new Empty(chart, store);
 const panels = new Panels(store, select, confirmAction);
 const twin = new Twin(store, select);
 const details = new Details(store, fetchOf, select);

@@ -16,6 +16,7 @@ export class Store {
   clear() {
     this.entries = new Map();
     this.parts = {};
+    this.known = false; // whether the server has told anything
     this.ahead = 0; // of this machine's clock is the server's
     this.keepsArchived = false;
     this.lanes = [];
@@ -29,6 +30,7 @@ export class Store {
 
   // Takes a change over; the conflicts that are new in it are returned.
   apply(change) {
+    this.known = true;
     this.ahead = change.now_ms - Date.now();
     if (change.reset) for (const [key, one] of this.entries) if (!one.archived) this.entries.delete(key);
     for (const key of change.gone) this.remove(key);
