@@ -94,15 +94,16 @@ class Lake:
     @contextmanager
     def session(self) -> Iterator[Session]:
         """A session of Python in the folder."""
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        with self.started([sys.executable, "-c", _SESSION], **pipes) as process:
+        command = [sys.executable, "-c", _SESSION]
+        with self.started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             yield Session(process)
 
     @contextmanager
     def started(self, command: Sequence[str], **more: Any) -> Iterator[subprocess.Popen[str]]:
         """A process, which is ended with all that it has started."""
-        where = {"cwd": self.folder, "env": self._environment(), "text": True, "start_new_session": True}
-        with subprocess.Popen(command, **where, **more) as process:
+        with subprocess.Popen(
+            command, cwd=self.folder, env=self._environment(), text=True, start_new_session=True, **more
+        ) as process:
             try:
                 yield process
             finally:
