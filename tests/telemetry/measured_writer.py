@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import lakelatch
 from lakelatch.engine.services.rewrites.compaction import Compaction
+from lakelatch.errors import Unavailable
 from lakelatch.failpoints import calling
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.open import open_lock_provider
+from lakelatch.locks.options import PREFIX, PROVIDER
 from lakelatch.storage import LocalStorage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.telemetry import _drain_at_exit
+from lakelatch.testing.ports import free_port
 from lakelatch.transactions.manager import TransactionManager
 
 OPTIONS = {
@@ -84,6 +88,13 @@ def _compact_and_die(path: str) -> None:
     writing.die()
     expire(table.storage, writing.instant)
     assert manager().recover() == [writing.instant]
+
+
+def _ask_in_vain(path: str) -> None:
+    """A call of a lock service that is not there."""
+    options = {PROVIDER: "redis", f"{PREFIX}redis.url": f"redis://127.0.0.1:{free_port()}"}
+    with closing(open_lock_provider(LockScope(path, options))) as provider, suppress(Unavailable):
+        provider.holders()
 
 
 def in_memory(path: str) -> None:
@@ -171,6 +182,7 @@ def on_port(path: str) -> None:
     _set(PrometheusMetricReader(), SimpleSpanProcessor(InMemorySpanExporter()))
     start_http_server(int(sys.argv[3]), "127.0.0.1")
     work(path)
+    _ask_in_vain(path)
     print("ready", flush=True)
     sys.stdin.read()
 
