@@ -15,6 +15,7 @@ _SHARE = 50  # a poll is followed by a pause of so many times its own length at 
 _SHARE_MOST_S = 5.0
 _FAILURE_MOST_S = 60.0
 _READ_NS = 100_000_000  # without a pause
+_SHOWN_S = 0.3  # for a browser that begins to look, and needs the processor to show what there is
 
 
 class Board:
@@ -29,6 +30,7 @@ class Board:
         self._looking: dict[int, int] = dict.fromkeys(range(len(tables)), 0)
         self._callers: list[Callable[[], None]] = []
         self._hurried: set[int] = set()
+        self._polled: set[int] = set()  # once at least
         self.closed = False
         self._threads = [
             system.start_thread(partial(self._keep, number), f"lakelatch-ui-{number}") for number in range(len(tables))
@@ -56,7 +58,12 @@ class Board:
             self._changed.notify_all()
 
     def since(self, number: int, version: int) -> tuple[int, str]:
-        """What has changed of a table since a version of it, as `Changes.since`."""
+        """What has changed of a table since a version of it, as `Changes.since`; nothing before its first poll is over.
+
+        What is shown first decides where a browser looks, so that has to be the whole of it.
+        """
+        if number not in self._polled:
+            return version, ""
         return self.tables[number].changes.since(version, partial(self._head, number))
 
     def summaries(self) -> list[dict[str, Any]]:
@@ -86,34 +93,42 @@ class Board:
 
     def _keep(self, number: int) -> None:
         table, failed_s, is_first = self.tables[number], 0.0, True  # for who is about to look
+        is_hurried = False
         while is_first or self._wait_for_somebody():
             is_first = False
             before, summary = table.changes.version, table.summary
             began_ns = self._system.monotonic_ns()
             went_well = table.poll()
             took_s = (self._system.monotonic_ns() - began_ns) / 1e9
+            self._polled.add(number)
             self._tell_if_changed(table, before, summary)
             failed_s = 0.0 if went_well else min(max(failed_s * 2, self._every_s * 2), _FAILURE_MOST_S)
             every_s = self._every_s * (1 if self._looking[number] else _OTHERS)
             pause_s = max(every_s, min(took_s * _SHARE, _SHARE_MOST_S), failed_s)
-            self._pause(number, table, pause_s)
+            is_hurried = self._pause(number, table, pause_s, _SHOWN_S if is_hurried else 0)
 
-    def _pause(self, number: int, table: TableWatch, pause_s: float) -> None:
-        """Waits for the next poll; reads what the files of instants say meanwhile, half of the time at most."""
+    def _pause(self, number: int, table: TableWatch, pause_s: float, idle_s: float) -> bool:
+        """Waits for the next poll; whether somebody hurries it.
+
+        Reads what the files of instants say meanwhile, after some idle time, and half of the time at most.
+        """
         system = self._system
         until_ns = system.monotonic_ns() + int(pause_s * 1e9)
         more = table.summary["state"] == OK
+        self._wait(number, min(idle_s, pause_s))
         while not self.closed and number not in self._hurried:
             left_s = (until_ns - system.monotonic_ns()) / 1e9
             if left_s <= 0:
                 break
             began_ns, before, summary = system.monotonic_ns(), table.changes.version, table.summary
-            while more and system.monotonic_ns() - began_ns < _READ_NS:
+            while more and number not in self._hurried and system.monotonic_ns() - began_ns < _READ_NS:
                 more = table.read_some()
             self._tell_if_changed(table, before, summary)
             took_s = (system.monotonic_ns() - began_ns) / 1e9
             self._wait(number, min(left_s, max(took_s, 0.001)) if more else left_s)
+        is_hurried = number in self._hurried
         self._hurried.discard(number)
+        return is_hurried
 
     def _wait(self, number: int, wait_s: float) -> None:
         with self._changed:

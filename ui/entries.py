@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from lakelatch.storage.contract import Storage
 from lakelatch.timegen.instant_time import to_ms
@@ -18,8 +18,7 @@ LOST = "lost"  # the state of a write that was aborted since another one was fir
 ROLLED_BACK = "rolled back"  # and of one that was aborted, or undone, for another reason
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One instant. Times are 17-digit UTC instants; `writer` is the name that its writer gave itself.
 
     `service` is the action of the plan that it carries out, "" for a write. `replaced` counts the file groups that it
@@ -67,14 +66,15 @@ class Entry:
         return key_of(self.requested, self.action)
 
     def to_json(self) -> dict[str, object]:
-        return {**asdict(self), "duration_ms": self.duration_ms}
+        return {**self._asdict(), "duration_ms": self.duration_ms}
 
     def brief(self) -> dict[str, object]:
         """Its fields by name, without those that say nothing."""
-        return {name: value for name, value in vars(self).items() if value != _DEFAULTS[name]}
+        said = zip(self._fields, self, _DEFAULTS, strict=True)
+        return {name: value for name, value, default in said if value != default}
 
 
-_DEFAULTS: Mapping[str, object] = {one.name: None if one.default is MISSING else one.default for one in fields(Entry)}
+_DEFAULTS = tuple(Entry._field_defaults.get(name) for name in Entry._fields)
 
 
 def key_of(requested: str, action: str) -> str:
@@ -119,8 +119,7 @@ def read_entry(storage: Storage, instant: Instant, service: str = "", writer: st
         groups = len(read_aborted_plan(storage, instant).groups)
     elif instant.action in REWRITING_SERVICES:
         groups = len(read_service_plan(storage, instant.requested, instant.action).groups)
-    values = vars(named(instant, service, writer, cancelled))
-    return Entry(**{**values, "file_groups": groups})
+    return named(instant, service, writer, cancelled)._replace(file_groups=groups)
 
 
 def _content(storage: Storage, instant: Instant) -> bytes:

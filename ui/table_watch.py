@@ -8,7 +8,7 @@ say at once that an instant is there and how long it took; what its file says is
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.storage.uris import without_secrets
 from lakelatch.system import System
 from lakelatch.timegen.instant_time import to_instant, to_ms
-from lakelatch.timeline.actions import CLEAN, RESTORE, ROLLBACK
+from lakelatch.timeline.actions import CLEAN, RESTORE, ROLLBACK, SAVEPOINT
 from lakelatch.timeline.instant import Instant, is_time, requested_time
 from lakelatch.timeline.log.log_reader import LogMoved, LogReader, Tail
 from lakelatch.timeline.log.snapshots import Snapshots
@@ -163,7 +163,9 @@ class TableWatch:
 
     def _take(self, snapshot: Snapshot) -> None:
         before, self._snapshot = self._snapshot, snapshot
-        touched = {requested_time(name) for name in snapshot.names ^ before.names}
+        touched: Iterable[str] = snapshot.by_requested
+        if before.names:
+            touched = {requested_time(name) for name in snapshot.names ^ before.names}
         for time in sorted(filter(is_time, touched)):
             self._show_names(time)
         plans = {one.requested: one for one in snapshot.pending if one.action in (*REWRITING_SERVICES, CLEAN)}
@@ -196,22 +198,23 @@ class TableWatch:
     def _show_names(self, time: str) -> None:
         """Shows the instants of a requested time as their names have them, unless more was read of the same files."""
         files = self._snapshot.of(time)
-        groups: dict[str, list[Instant]] = {}
-        for one in files:
-            groups.setdefault(key_of(time, one.action), []).append(one)
-        for key in (time, key_of(time, "savepoint")):
-            group = groups.get(key)
-            if not group:
-                self._remove(key)
-                continue
-            instant, more = furthest(group), ("", "")
-            if instant.completion is None:
-                more = self._names.get(time, ""), self._asked.get(time, "")
-            shown = (instant, *more)
-            if shown != self._shown.get(key):
-                self._shown[key] = shown
-                self._unread[key] = instant
-                self._set(key, named(instant, service_of(group), *more))
+        kept = [one for one in files if one.action == SAVEPOINT]
+        self._show_named(time, time, [one for one in files if one.action != SAVEPOINT] if kept else files)
+        self._show_named(key_of(time, SAVEPOINT), time, kept)
+
+    def _show_named(self, key: str, time: str, files: Sequence[Instant]) -> None:
+        """Shows one of them, or takes it away if it has no files any more."""
+        if not files:
+            self._remove(key)
+            return
+        instant, more = furthest(files), ("", "")
+        if instant.completion is None:
+            more = self._names.get(time, ""), self._asked.get(time, "")
+        shown = (instant, *more)
+        if shown != self._shown.get(key):
+            self._shown[key] = shown
+            self._unread[key] = instant
+            self._set(key, named(instant, service_of(files), *more))
 
     def _set(self, key: str, entry: Entry) -> None:
         self.changes.set_entry(key, {"key": key, **entry.brief()})
@@ -252,7 +255,7 @@ class TableWatch:
             _log.warning("%s: %s", self.uri, error)
             return
         if not entry.writer:
-            entry = Entry(**{**vars(entry), "writer": self._names.get(time, "")})
+            entry = entry._replace(writer=self._names.get(time, ""))
         if self._shown.get(key, (None,))[0] != instant:
             return
         self._set(key, entry)

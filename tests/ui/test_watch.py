@@ -31,6 +31,7 @@ from lakelatch.system import REAL_SYSTEM, process_name
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.plan import UNAVAILABLE, FaultPlan
 from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.transactions.conflicts.report import Work
 from lakelatch.ui.actions import BREAK, CALL_OFF, RUN, RUNNING, Actions, PageTable
@@ -253,7 +254,8 @@ def ended(board: Board, number: int) -> dict[str, Any]:
     with board.looking(0, heard.set):
         while True:
             heard.clear()
-            parts = json.loads(board.since(0, 0)[1])["parts"]
+            _, text = board.since(0, 0)
+            parts = json.loads(text)["parts"] if text else {}
             found = next((one for one in parts.get("actions", []) if one["number"] == number), None)
             if found is not None and found["state"] != RUNNING:
                 return dict(found)
@@ -324,6 +326,37 @@ def test_one_polls_for_all_and_only_while_somebody_looks() -> None:
         assert plan.polls <= 2 + hurried + took_s / 0.02  # as many as for one alone
     board.close()
     assert board.closed
+
+
+def test_nothing_is_told_of_a_table_before_all_of_it_was_looked_at() -> None:
+    """Or who opens a page would look at the last minute of a table of which nothing was shown yet, and stay there."""
+    plan = StopsAt("list", TIMELINE_FOLDER)
+    behind = MemoryStorage("looked-at")
+    bare_table(behind)
+    write(manager_of(behind), "a")
+    board = Board([TableWatch(FaultyStorage(behind, plan), {}, REAL_SYSTEM)], 0.02, REAL_SYSTEM)
+    assert plan.reached.wait(30)
+    assert board.tables[0].changes.version > 0 and board.since(0, 0) == (0, "")
+    plan.goes_on.set()
+    heard = threading.Event()
+    with board.looking(0, heard.set):
+        wait_for(lambda: bool(board.since(0, 0)[1]))
+        assert len(json.loads(board.since(0, 0)[1])["entries"]) == 1
+    board.close()
+
+
+class StopsAt(FaultPlan):
+    """Stands still at the first call of a kind, until it is told to go on."""
+
+    def __init__(self, operation: str, path: str) -> None:
+        self._call = (operation, path)
+        self.reached, self.goes_on = threading.Event(), threading.Event()
+
+    def decide(self, operation: str, path: str, changes: bool) -> str:
+        if (operation, path) == self._call:
+            self.reached.set()
+            assert self.goes_on.wait(30)
+        return ""
 
 
 def wait_for(true: Callable[[], bool]) -> None:
