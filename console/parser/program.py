@@ -46,6 +46,7 @@ def read(arguments: Sequence[str]) -> Parsed | None:
         return None
     except click.ClickException as error:
         said = " ".join(error.format_message().split())
+        said += "" if said.endswith((".", "?")) else "."
         raise WrongCall(f"{_path(error)}: {said} See {_path(error)} --help") from None
     assert isinstance(found, Parsed)
     return found

@@ -130,7 +130,10 @@ def test_errors_end_with_one_and_say_what_to_do(
         (["timelin", "t"], "No such command 'timelin'. Did you mean 'timeline'?"),
         (["timeline", "t", "--limt", "1"], "No such option '--limt'. (Did you mean one of: '--limit',"),
         (["timeline"], "Missing argument 'TABLE'"),
-        (["locks", "t", "-o", "nonsense"], "'nonsense' has no key or no value: write KEY=VALUE"),
+        (
+            ["locks", "t", "-o", "nonsense"],
+            "'nonsense' has no key or no value: write KEY=VALUE. See lakelatch locks show --help",
+        ),
         (["locks", "t", "-o", "hoodie.write.lock.provder=redis"], "did you mean 'hoodie.write.lock.provider'?"),
         (["demo", "--commits", "1"], "'--commits': 1 is not in the range x>=2"),
         (["timeline", "t", "--limit", "-1"], "'--limit': -1 is not in the range x>=1"),
