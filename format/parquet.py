@@ -6,7 +6,7 @@ Large files hold the checksums of their column chunks as well, by which they are
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any, BinaryIO
@@ -115,7 +115,7 @@ def _write(
     first = next(found)
     leaves, floats = _leaves(schema), FloatLeaves.of(schema)
     misleading: set[Path] = set()
-    with pq.ParquetWriter(sink, schema, store_schema=False, **_layout(options, first, leaves, rows_max)) as writer:
+    with pq.ParquetWriter(sink, schema, store_schema=False, **_layout(options, first, rows_max)) as writer:
         for group in chain([first], found):
             size_bytes += group.nbytes
             misleading |= floats.misleading_in(group, groups)
@@ -133,12 +133,12 @@ def _write(
         _fill_parts(sink, texts[PARTS_KEY].encode())
 
 
-def _layout(options: BaseFileOptions, first: pa.Table, leaves: Sequence[str], rows_max: int) -> dict[str, Any]:
+def _layout(options: BaseFileOptions, first: pa.Table, rows_max: int) -> dict[str, Any]:
     """The options as the library takes them; `first` is the first row group, by which the others are guessed."""
     found: dict[str, Any] = {
         "compression": _CODECS[options.codec],
         "data_page_size": options.page_bytes,
-        "use_dictionary": _repeating(leaves, first) if options.dictionary else [],
+        "use_dictionary": repeating_leaves(first) if options.dictionary else [],
     }
     if options.bloom_filters:  # which an older library does not know
         found["bloom_filter_options"] = {
@@ -215,29 +215,30 @@ def chunks_of(metadata: Any) -> Iterator[tuple[str, int, int]]:
             yield chunk.path_in_schema, min(filter(None, starts), default=0), chunk.total_compressed_size
 
 
+def repeating_leaves(rows: pa.Table, sample_rows: int = _SAMPLE_ROWS) -> list[str]:
+    """The leaves but those of which a sample has hardly a value twice: who reads them would pay for a dictionary.
+
+    One that is nearly as long as its column, and still short enough for the format, doubles the time of a read.
+    """
+    leaves = _leaves(rows.schema)
+    if rows.num_rows < sample_rows:
+        return leaves
+    sample = rows.take(pa.array(np.arange(0, rows.num_rows, rows.num_rows // sample_rows))).combine_chunks()
+    values = (leaf for column in sample.columns for leaf in leaf_values(pa.concat_arrays(column.chunks)))
+    return [leaf for leaf, found in zip(leaves, values, strict=True) if not _is_distinct(found, sample_rows)]
+
+
+def _is_distinct(sample: pa.Array, sample_rows: int) -> bool:
+    count = len(sample) - sample.null_count
+    return count >= sample_rows // 4 and bool(pc.count_distinct(sample).as_py() > count * _DISTINCT)
+
+
 def _leaves(schema: pa.Schema) -> list[str]:
     """The paths of the columns that a file of this schema has."""
     sink = io.BytesIO()
     pq.ParquetWriter(sink, schema, store_schema=False).close()
     found = pq.read_metadata(io.BytesIO(sink.getvalue())).schema
     return [found.column(place).path for place in range(len(found))]
-
-
-def _repeating(leaves: Sequence[str], rows: pa.Table) -> list[str]:
-    """The leaves but those of which a sample has hardly a value twice: who reads them would pay for a dictionary.
-
-    One that is nearly as long as its column, and still short enough for the format, doubles the time of a read.
-    """
-    if rows.num_rows < _SAMPLE_ROWS:
-        return list(leaves)
-    sample = rows.take(pa.array(np.arange(0, rows.num_rows, rows.num_rows // _SAMPLE_ROWS))).combine_chunks()
-    values = (leaf for column in sample.columns for leaf in leaf_values(pa.concat_arrays(column.chunks)))
-    return [leaf for leaf, found in zip(leaves, values, strict=True) if not _is_distinct(found)]
-
-
-def _is_distinct(sample: pa.Array) -> bool:
-    count = len(sample) - sample.null_count
-    return count >= _SAMPLE_ROWS // 4 and bool(pc.count_distinct(sample).as_py() > count * _DISTINCT)
 
 
 def _fill_parts(file: BinaryIO, value: bytes) -> None:

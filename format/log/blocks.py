@@ -32,6 +32,7 @@ from lakelatch.format.log.framing import (
     encode_block,
     read_blocks,
 )
+from lakelatch.format.parquet import repeating_leaves
 from lakelatch.storage.checksums import CHECKSUM_KEY, NO_CHECKSUM, verify_checksum
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 
@@ -47,6 +48,7 @@ _CONTENT_VERSION = 3
 # For so few a context of zstd for each page costs half of what the block does, and saves nothing.
 _FEW_ROWS, _FEW_BYTES = 100, 64 * 1024
 _AVRO_ROWS_AT_ONCE = 64 * 1024
+_SAMPLE_ROWS = 1024  # by which it is decided which columns have dictionaries
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,8 @@ def _encode_records(records: pa.Table, avro_schema: str, block_format: str) -> t
         footer = records.replace_schema_metadata({AVRO_SCHEMA_FOOTER: avro_schema})
         few = records.num_rows <= _FEW_ROWS and records.nbytes <= _FEW_BYTES
         compression = "snappy" if few else "zstd"
-        pq.write_table(footer, sink, compression=compression, store_schema=False)
+        repeating = records.num_rows < _SAMPLE_ROWS or repeating_leaves(records, _SAMPLE_ROWS)
+        pq.write_table(footer, sink, compression=compression, use_dictionary=repeating, store_schema=False)
         return PARQUET_BLOCK, sink.getvalue().to_pybytes()
     if block_format == AVRO_FORMAT:
         return AVRO_BLOCK, _encode_avro(records, avro_schema)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import io
 import struct
 from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakelatch.errors import CorruptTable, InvalidRequest
@@ -57,6 +59,22 @@ def test_rows_and_deletes_come_back(block_format: str) -> None:
     assert removed.deletes.keys.to_pylist() == ["c", "d"]
     assert removed.deletes.partition == "p"
     assert removed.deletes.ordering is not None and removed.deletes.ordering.to_pylist() == [5, 6]
+
+
+def test_columns_whose_values_hardly_repeat_have_no_dictionary() -> None:
+    count = 3000
+    values = {"_hoodie_record_key": [f"key-{number}" for number in range(count)], "v": [1, 2, 3] * (count // 3)}
+    names = with_meta_columns(SCHEMA_OF_DATA)
+    columns = {field.name: pa.array(values.get(field.name, [None] * count), field.type) for field in names}
+    columns["id"] = columns["_hoodie_record_key"]
+    rows = pa.table(columns, schema=names)
+    data = encode_log_file(INSTANT, AVRO, rows, None)
+    (block,) = read_blocks(data, "log")
+    found = pq.read_metadata(io.BytesIO(bytes(block.content))).row_group(0)
+    chunks = [found.column(place) for place in range(found.num_columns)]
+    without = {chunk.path_in_schema for chunk in chunks if not any("DICTIONARY" in one for one in chunk.encodings)}
+    assert without == {"_hoodie_record_key", "id"}
+    assert next(iter(read_log_file(data, "log"))).records == rows
 
 
 @pytest.mark.parametrize(("block_format", "kind"), [("parquet", PARQUET_BLOCK), ("avro", AVRO_BLOCK)])
