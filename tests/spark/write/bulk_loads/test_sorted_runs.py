@@ -17,6 +17,7 @@ from lakelatch.engine.write.sorted_runs import from_runs, to_runs
 from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN
 from lakelatch.errors import Unavailable
 from lakelatch.format.avro import RECORD_KEY_COLUMN
+from lakelatch.spark.shuffle import RowShuffle, SortedRunShuffle
 from lakelatch.spark.write.frames_in import _write_batches
 from lakelatch.spark.write.known_keys import SKIPPED
 
@@ -126,7 +127,8 @@ def test_skipped_rows_are_counted_behind_the_runs_as_well(tmp_path: Path) -> Non
     task = writing.task(in_bulk=True)
     values = {"id": [1, 2, 3], "ts": [1, 1, 1], "v": list("abc"), "part": ["p"] * 3, SKIPPED: [False, True, False]}
     rows = task.tag(pa.RecordBatch.from_pydict(values))
-    for in_runs in (False, True):
-        sent = to_runs([rows], task.config.plain_key_field) if in_runs else [rows]
-        found = [report for batch in _write_batches(task, in_runs, True, iter(sent)) for report in batch.to_pylist()]
+    for kind in (RowShuffle, SortedRunShuffle):
+        shuffle = kind(task, 1, 1)
+        batches = _write_batches(task, shuffle, True, shuffle.sent(iter([rows])))
+        found = [report for batch in batches for report in batch.to_pylist()]
         assert [(one["records"], one["skipped"]) for one in found] == [(2, 0), (0, 1)]
