@@ -5,7 +5,7 @@ of the base file and the overlay has the rows of the slice, and merges nothing.
 
 An overlay is named by all that it is made of, and these files never change: so whoever finds one by its name may use
 it, however old it is, and two that are made at once say the same. It is a cache: any reader makes it, no writer knows
-of it, and a clean removes it with the base file.
+of it, and a clean removes it with the base file. Where others have removed the base file, whoever makes overlays does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import logging
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ from lakelatch.format.merge.slice import read_changed, superseded_of
 from lakelatch.format.parquet import parquet_file_of
 from lakelatch.storage.checksums import json_object
 from lakelatch.storage.contract import Storage
+from lakelatch.system import REAL_SYSTEM, System
 
 if TYPE_CHECKING:
     from lakelatch.engine.read.plan import ReadPlan
@@ -44,17 +45,24 @@ _DIGITS = 32
 _KEPT_MAX = 256
 _END_BYTES = 128 * 1024  # of a file, in which its footer is likely to be
 _TASK_BYTES = 64 * 1024 * 1024  # of base files, of which the record keys are read
+_SWEPT_MIN = 16  # others, of which whoever makes overlays looks whether their base files are there
+_WAIT_MIN_S, _WAIT_MAX_S = 60, 86_400  # until what could not be made is tried again, twice as long each time
 _log = logging.getLogger("lakelatch.engine")
-_not_made: set[str] = set()  # tables in which this process could not make them
+#: Tables in which this process could not make them: when it tries again, and for how long it has waited then.
+_waits: dict[str, tuple[int, int]] = {}
 
 
 @dataclass(frozen=True, eq=False)
 class Overlay:
-    """An overlay that is there: how many rows it has, and which rows of the base file it stands for."""
+    """An overlay that is there: how many rows it has, and which rows of the base file it stands for.
+
+    `base_path` is "" in those that do not say it.
+    """
 
     path: str
     count: int
     superseded: Superseded
+    base_path: str
 
 
 def overlay_path(table: OpenedTable, found: FileSlice) -> str:
@@ -65,7 +73,9 @@ def overlay_path(table: OpenedTable, found: FileSlice) -> str:
     return f"{OVERLAYS_FOLDER}/{_digest(found.base_path or '')}-{_digest(json.dumps(parts))}.parquet"
 
 
-def ensure_overlays(plan: ReadPlan, executor: Executor, cores: int | None) -> list[Overlay] | None:
+def ensure_overlays(
+    plan: ReadPlan, executor: Executor, cores: int | None, system: System = REAL_SYSTEM
+) -> list[Overlay] | None:
     """The overlays of all slices of a plan, which have base files; missing ones are made by tasks.
 
     None if one can be neither read nor made, for which there may be many reasons: then others say what is wrong.
@@ -75,7 +85,7 @@ def ensure_overlays(plan: ReadPlan, executor: Executor, cores: int | None) -> li
     try:
         there = {f"{OVERLAYS_FOLDER}/{name}" for name in storage.names(OVERLAYS_FOLDER)}
         missing = [found for found, path in zip(plan.slices, paths, strict=True) if path not in there]
-        if missing and not _make(table, missing, there, executor, cores):
+        if missing and not _make(table, missing, there, executor, cores, system):
             return None
         return list(storage.together(*(partial(_read, storage, path) for path in paths)))
     except LakelatchError as error:
@@ -98,20 +108,51 @@ def remove_overlays(storage: Storage, removed: Iterable[str]) -> None:
 
 
 def _make(
-    table: OpenedTable, slices: Sequence[FileSlice], there: Iterable[str], executor: Executor, cores: int | None
+    table: OpenedTable,
+    slices: Sequence[FileSlice],
+    there: Collection[str],
+    executor: Executor,
+    cores: int | None,
+    system: System,
 ) -> bool:
     """Whether there are overlays of these slices now."""
     storage = table.storage
     before = Counter(path.rpartition("/")[2].partition("-")[0] for path in there)
-    if storage.uri in _not_made or any(before[_digest(one.base_path or "")] >= OF_ONE_BASE_MAX for one in slices):
+    again_ns, wait_s = _waits.get(storage.uri, (0, 0))
+    now_ns = system.monotonic_ns()
+    if now_ns < again_ns or any(before[_digest(one.base_path or "")] >= OF_ONE_BASE_MAX for one in slices):
         return False
     tasks = packed_for(storage, slices, cores, _TASK_BYTES)
     made = executor.map(_MakeOverlays(table, tuple(slices)), tasks, OverlaysMade, "lakelatch: logs are merged once")
     failed = {one.error for one in made} - {""}
     if failed:
-        _not_made.add(storage.uri)
-        _log.warning("%s: overlays cannot be made, and this process does not try again: %s", storage.uri, failed)
-    return not failed
+        wait_s = min(max(_WAIT_MIN_S, 2 * wait_s), _WAIT_MAX_S)
+        _waits[storage.uri] = (now_ns + wait_s * 1_000_000_000, wait_s)
+        _log.warning(
+            "%s: overlays cannot be made, and this process does not try again for %s s: %s", storage.uri, wait_s, failed
+        )
+        return False
+    _waits.pop(storage.uri, None)
+    _sweep(storage, there, max(_SWEPT_MIN, 2 * len(slices)), system)
+    return True
+
+
+def _sweep(storage: Storage, there: Collection[str], count: int, system: System) -> None:
+    """Removes overlays without a base file, among so many that are drawn; raises nothing.
+
+    More are looked at than were made, so that of those that are left few can be of no use.
+    """
+
+    def sweep(path: str) -> None:
+        try:
+            base_path = _read(storage, path).base_path
+            if base_path and not storage.exists(base_path):
+                storage.delete(path)
+        except LakelatchError as error:
+            _log.info("%s: %s is left, of whose base file nothing is known: %s", storage.uri, path, error)
+
+    drawn = sorted(there, key=lambda _: system.random())[:count]
+    storage.together(*(partial(sweep, path) for path in drawn))
 
 
 @dataclass(frozen=True)
@@ -141,7 +182,7 @@ class _MakeOverlays:
         path, schema = overlay_path(table, found), table.full_schema
         size = storage.stat(found.base_path or "").size_bytes
         superseded = Superseded.of(size, superseded_of(storage, found, schema))
-        says = json.dumps({"base_bytes": size, "superseded": superseded.to_text()})
+        says = json.dumps({"base": found.base_path, "base_bytes": size, "superseded": superseded.to_text()})
         rows = read_changed(storage, found, schema, table.config, schema.names)
         with parquet_file_of(schema, rows, lambda: {_FOOTER: says}, path, options=table.base_files) as file:
             storage.create_from_file(path, file)
@@ -158,7 +199,7 @@ def _read(storage: Storage, path: str) -> Overlay:
         superseded = Superseded.from_text(int(values["base_bytes"]), values["superseded"])
     except (ValueError, KeyError, TypeError, zlib.error) as error:
         raise CorruptTable(f"{path} is no overlay ({error}): remove it, nothing is lost", path=path) from error
-    return Overlay(path, file.count, superseded)
+    return Overlay(path, file.count, superseded, str(values.get("base") or ""))
 
 
 def _digest(text: str) -> str:

@@ -18,6 +18,7 @@ from lakelatch.engine.read.by_reader import SlicesByReader
 from lakelatch.engine.read.overlays import OF_ONE_BASE_MAX, OVERLAYS_FOLDER, Overlay, ensure_overlays, overlay_path
 from lakelatch.engine.read.plan import ReadPlan, plan_read
 from lakelatch.engine.run.executor import HERE
+from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 
 
@@ -115,13 +116,43 @@ def test_what_is_not_as_it_was_written_is_not_used(table: LiveTable, damage: Cal
     assert made(table) is not None
 
 
-def test_where_it_cannot_be_put_nobody_tries_twice(table: LiveTable) -> None:
+def test_where_it_cannot_be_put_nobody_tries_again_at_once(table: LiveTable) -> None:
     asked: list[tuple[str, str]] = []
     refused = Fault(UNAVAILABLE, "put_if_absent", OVERLAYS_FOLDER)
     plan = behind(table, refused, before=lambda kind, path: asked.append((kind, path)))
-    assert made(table, plan) is None and ("put_if_absent", overlay_path(plan.table, plan.slices[0])) in asked
-    asked.clear()
-    assert made(table, plan) is None and asked == [("list", OVERLAYS_FOLDER)]
+    put = ("put_if_absent", overlay_path(plan.table, plan.slices[0]))
+    system = ManualSystem(0)
+    tried = []
+    for minute in range(8):
+        assert ensure_overlays(plan, HERE, None, system) is None
+        tried += [minute] * (put in asked)
+        assert put in asked or asked == [("list", OVERLAYS_FOLDER)]
+        asked.clear()
+        system.advance(60)
+    assert tried == [0, 1, 3, 7], "it waits twice as long each time"
+
+
+def test_a_put_that_fails_once_is_made_later(table: LiveTable) -> None:
+    plan = behind(table, Fault(UNAVAILABLE, "put_if_absent", OVERLAYS_FOLDER, times=1))
+    system = ManualSystem(0)
+    assert ensure_overlays(plan, HERE, None, system) is None
+    assert ensure_overlays(plan, HERE, None, system) is None
+    system.advance(60)
+    assert ensure_overlays(plan, HERE, None, system) is not None and kept(table)
+
+
+def test_those_of_base_files_that_others_have_removed_go_when_others_are_made(table: LiveTable) -> None:
+    """As after a clean of Java Hudi, a restore or a rollback."""
+    first = made_one(table)
+    (base,) = (table.root / "p").glob("*.parquet")
+    table.compact()
+    table.write([(1, 8, "newest")])
+    made_one(table)
+    assert (table.root / first.path).exists()
+    base.unlink()
+    table.write([(1, 9, "newest")])
+    made_one(table)
+    assert not (table.root / first.path).exists() and len(kept(table)) == 2
 
 
 def test_of_one_base_file_there_are_so_many(table: LiveTable) -> None:
