@@ -127,6 +127,7 @@ class Steps:
         if inline.compaction.background:
             steps += [_waiting(self.log_compaction), _waiting(self.compaction), _anew(self.compaction, alone=True)]
             steps += [_anew(self.log_compaction, alone=True)] if options.compaction.log_compaction else []
+            steps += self._paying(self.paying_join, inline.joins_what_pays, _has_no_key)  # its batches leave it to this
         if inline.clustering.background:
             steps += self._by_writers(self.background_clustering, Mode(run=True))
         if options.cleaning.automatic and options.cleaning.asynchronous:

@@ -14,7 +14,8 @@ from lakelatch.timeline.metadata import FileGroup
 from lakelatch.timeline.plans.clustering_plan import ClusteringGroup
 
 _MB = 1024 * 1024
-_FILES_OF_TIER, _TIERS_MAX = 4, 3
+_LEAST_BYTES, _SMALL_BYTES = 64 * 1024, 64 * _MB  # below the first all files are of one tier, above the second of none
+_FILES_OF_TIER = 4
 _JOINED_BYTES = 128 * _MB
 #: A file and its bytes.
 Sized = tuple[ClusteringGroup, int]
@@ -50,14 +51,14 @@ def small_files(
 def files_of_a_size(files: Iterable[Sized]) -> Iterator[Sequence[Sized]]:
     """Sets of files that are about as large, so that each row is written anew a few times at most (size-tiered).
 
-    A file is of a tier with those of less than four times its size, and so is all below 1 MB. Four files of a tier
+    A file is of a tier with those of less than four times its size, and so is all below 64 KB. Four files of a tier
     become one of the next. What has 64 MB stays as it is.
     """
     tiers: dict[int, list[Sized]] = {}
     for one in files:
         tiers.setdefault(_tier_of(one[1]), []).append(one)
     for tier, found in sorted(tiers.items()):
-        if tier <= _TIERS_MAX and len(found) >= _FILES_OF_TIER:
+        if tier < _tier_of(_SMALL_BYTES) and len(found) >= _FILES_OF_TIER:
             yield from cut(found, _JOINED_BYTES)
 
 
@@ -93,7 +94,7 @@ def joined(files: Sequence[Sized]) -> Iterator[ClusteringGroup]:
 
 
 def _tier_of(size_bytes: int) -> int:
-    return ((size_bytes // _MB).bit_length() + 1) // 2
+    return ((size_bytes // _LEAST_BYTES).bit_length() + 1) // 2
 
 
 def _group_of(view: TableView, found: FileSlice, size_bytes: int) -> ClusteringGroup:

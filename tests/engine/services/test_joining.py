@@ -169,11 +169,31 @@ def test_files_are_joined_with_those_of_their_size() -> None:
     def sets(*sizes: float) -> list[list[float]]:
         return [[size / MB for _, size in found] for found in files_of_a_size(sized(*sizes))]
 
-    assert sets(0.125, 0.5, 3, 0.75) == [], "three of a size"
-    assert sets(0.125, 0.5, 3, 0.75, 0.25) == [[0.125, 0.5, 0.75, 0.25]]
+    assert sets(0.375, 0.5, 3, 0.75) == [], "three of a size"
+    assert sets(0.375, 0.5, 3, 0.75, 0.25) == [[0.375, 0.5, 0.75, 0.25]]
+    assert sets(1 / 64, 1 / 32, 1 / 16, 1 / 64, 1 / 64) == [[1 / 64, 1 / 32, 1 / 64, 1 / 64]], (
+        "all below 64 KB are of a size"
+    )
     assert sets(20, 1, 3, 1, 40, 3, 2, 20, 20) == [[1, 3, 1, 3, 2], [20, 40, 20, 20]]
     assert sets(60, 60, 60, 60, 60) == [[60, 60], [60, 60]], "about 128 MB each"
     assert sets(64, 64, 64, 64) == []
+
+
+@pytest.mark.parametrize("appended_kb", [5, 20, 100, 300, 3000])
+def test_however_small_what_is_appended_a_row_is_written_anew_a_few_times(appended_kb: int) -> None:
+    """With an append at a time, the most bytes that are written anew for each one that is appended."""
+    files = [0.0]
+    appended = written = 0.0
+    while appended < 60:
+        files.append(appended_kb / 1024)
+        appended += files[-1]
+        for found in files_of_a_size(sized(*files)):
+            size = sum(size for _, size in found) / MB
+            joined = {int(group.file_id) for group, _ in found}
+            files = [one for at, one in enumerate(files) if at not in joined] + [size]
+            written += size
+            break
+    assert written / appended < 9
 
 
 def test_of_a_set_that_a_budget_does_not_hold_the_first_files_are_joined() -> None:

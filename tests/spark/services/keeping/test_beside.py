@@ -8,12 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from live_table import LiveTable
 from pyspark.sql import DataFrame
 
 import lakelatch
+from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.calls.registry import Call
+from lakelatch.engine.options.table_services.inline import REWRITE_AUTOMATIC
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.services.keeping.background import BackgroundServices
 from lakelatch.spark.streams.query_services import running_beside
@@ -81,6 +84,20 @@ def test_a_failure_waits_for_the_next_batch(table: LiveTable) -> None:
     until(lambda: found.rounds == 2)
     found.stop()
     assert compactions(table.storage) == 1
+
+
+def test_small_files_of_a_stream_without_keys_are_joined(tmp_path: Path) -> None:
+    """Its batches, as `write_batch` writes them, leave it to the thread."""
+    batches = {"hoodie.datasource.write.recordkey.field": "", REWRITE_AUTOMATIC: "false"}
+    table = ArrowTable(str(tmp_path / "events"), batches)
+    found = BackgroundServices(table.path, Call({}).services(), HERE, lambda: True, look_again_s=0.02)
+    for number in range(5):
+        table.insert(pa.table({"x": [number]}))
+        assert found.wake()
+        until(partial(reached, found, number + 1))
+    found.stop()
+    assert len({row["_hoodie_file_name"] for row in table.to_arrow(meta_columns=True).to_pylist()}) == 1
+    assert sorted(table.to_arrow()["x"].to_pylist()) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.spark
