@@ -7,11 +7,13 @@ opened by itself. How often a table is read it does not know, so the ratio of th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from heapq import nlargest
 from itertools import chain
+from zlib import crc32
 
 from lakelatch.engine.options.table_services.inline import PayingOptions
 from lakelatch.engine.run.executor import Here
@@ -27,8 +29,9 @@ from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.timegen.instant_time import to_ms
-from lakelatch.timeline.actions import CLUSTERING, COMMIT, COMPACTION, REPLACE_COMMIT
+from lakelatch.timeline.actions import CLUSTERING, COMMIT, COMPACTION, DELTA_COMMIT, REPLACE_COMMIT
 from lakelatch.timeline.instant import Instant
+from lakelatch.timeline.log.whole_timeline import read_commit
 from lakelatch.timeline.metadata import CompactionOperation, FileGroup
 from lakelatch.timeline.plans.clustering_plan import ClusteringGroup
 from lakelatch.timeline.snapshot import Snapshot
@@ -40,7 +43,8 @@ _HERE_BYTES = 64 * _MB  # of one plan that the caller's own process carries out,
 # From one compaction to the next: a table that is written many times a second would else be compacted all the time, of
 # which no read that takes its seconds has anything.
 _BETWEEN_MS = 60_000
-_LOOKED_AT = 64  # file groups with the most logs, of which one that pays makes a plan worth while
+_LOOKED_AT = 64  # file groups of each kind that may pay, of which one that does makes a plan worth while
+_LATELY = 16  # delta commits, whose metadata say what was written to which file group
 
 
 @dataclass(frozen=True)
@@ -95,10 +99,9 @@ class PayingCompaction(Compaction):
         return _log_cost(log_bytes, logs) >= (self.options.least_log_ratio or _LEAST_RATIO) * (base + _OPEN_BYTES)
 
     def _promising(self, table: OpenedTable) -> list[str]:
-        """The partitions with a file group that pays, among those with the most logs."""
+        """The partitions with a file group that pays, among those that are likely to."""
         storage = table.storage
-        with_logs = (found for found in TableView.load(storage, table.config).latest() if found.fresh_logs)
-        most = nlargest(_LOOKED_AT, with_logs, key=lambda found: len(found.fresh_logs))
+        most = _likely(TableView.load(storage, table.config))
         paths = [(found.base_path, tuple(map(found.path_of, found.fresh_logs))) for found in most]
         named = [path for base, logs in paths for path in ((base, *logs) if base else logs)]
         status = storage.together(*(partial(storage.stat, path) for path in named))
@@ -150,6 +153,24 @@ class PayingJoin(Clustering):
         self, view: TableView, busy: Collection[FileGroup], partitions: Iterable[str]
     ) -> Iterator[Sequence[Sized]]:
         return chain.from_iterable(map(files_of_a_size, sized_files(view, busy, partitions)))
+
+
+def _likely(view: TableView) -> list[FileSlice]:
+    """File groups with many logs, those with most bytes in their latest logs, and others, drawn: each has its turn."""
+    with_logs = [found for found in view.latest() if found.fresh_logs]
+    if len(with_logs) <= _LOOKED_AT:
+        return with_logs
+    lately = view.timeline.by_action.get(DELTA_COMMIT, ())[-_LATELY:]
+    written: Counter[FileGroup] = Counter()
+    for metadata in view.storage.together(*(partial(read_commit, view.storage, one) for one in lately)):
+        written.update({(one.partition, one.file_id): one.file_size_bytes for one in metadata.stats})
+    draw = lately[-1].requested if lately else ""
+    orders: tuple[Callable[[FileSlice], int], ...] = (
+        lambda found: len(found.fresh_logs),
+        lambda found: written[(found.partition, found.file_id)],
+        lambda found: crc32(f"{draw}/{found.partition}/{found.file_id}".encode()),
+    )
+    return list(dict.fromkeys(found for order in orders for found in nlargest(_LOOKED_AT, with_logs, key=order)))
 
 
 def _with_new_files(view: TableView) -> list[str]:

@@ -171,9 +171,8 @@ def test_files_are_joined_with_those_of_their_size() -> None:
 
     assert sets(0.375, 0.5, 3, 0.75) == [], "three of a size"
     assert sets(0.375, 0.5, 3, 0.75, 0.25) == [[0.375, 0.5, 0.75, 0.25]]
-    assert sets(1 / 64, 1 / 32, 1 / 16, 1 / 64, 1 / 64) == [[1 / 64, 1 / 32, 1 / 64, 1 / 64]], (
-        "all below 64 KB are of a size"
-    )
+    kb = 1 / 1024
+    assert sets(9 * kb, 60 * kb, 64 * kb, 20 * kb, 30 * kb) == [[9 * kb, 60 * kb, 20 * kb, 30 * kb]]
     assert sets(20, 1, 3, 1, 40, 3, 2, 20, 20) == [[1, 3, 1, 3, 2], [20, 40, 20, 20]]
     assert sets(60, 60, 60, 60, 60) == [[60, 60], [60, 60]], "about 128 MB each"
     assert sets(64, 64, 64, 64) == []

@@ -16,7 +16,7 @@ from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.report import DONE, FAILED
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
-from lakelatch.engine.services.rewrites.budget import spent_today
+from lakelatch.engine.services.rewrites.budget import SPENT, spent_today
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.failpoints import active
 from lakelatch.format.slices.table_view import TableView
@@ -28,6 +28,9 @@ from lakelatch.system import REAL_SYSTEM, RealSystem
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.actions import COMPACTION
+from lakelatch.timeline.instant import requested
+from lakelatch.timeline.metadata import CompactionPlan
+from lakelatch.timeline.plans.service_plan import read_service_plan
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 from lakelatch.transactions.manager import TransactionManager
@@ -45,6 +48,14 @@ class LargeFiles(FaultyStorage):
 
     def stat(self, path: str) -> FileStatus:
         return replace(super().stat(path), size_bytes=self.mb * MB)
+
+
+class LargeLogs(FaultyStorage):
+    """Says that the logs of one partition have so many MB, as base files do, and those of others nearly nothing."""
+
+    def stat(self, path: str) -> FileStatus:
+        is_large = path.endswith(".parquet") or path.startswith("p/")
+        return replace(super().stat(path), size_bytes=10 * MB if is_large else 1)
 
 
 class Later(RealSystem):
@@ -158,6 +169,41 @@ def test_a_day_has_a_budget_and_the_next_one_has_it_again(table: LiveTable) -> N
     assert spent_today(table.context(), COMPACTION, snapshot) == 130 * MB
     tomorrow = ManualSystem(REAL_SYSTEM.realtime_ms() + 86_400_000)
     assert spent_today(table.context(manager=table.manager(system=tomorrow)), COMPACTION, snapshot) == 0
+
+
+@pytest.mark.parametrize("said", ["1" * 15, "9" * 400, "-1", "1e9", "", "٣", "7"])
+def test_a_sum_that_is_not_right_is_not_believed(table: LiveTable, said: str) -> None:
+    storage = LargeFiles(table.storage)
+    runs = [*upserted(table, 0, EACH, storage).services, *upserted(table, 1, EACH, storage).services]
+    before = spent_today(table.context(), COMPACTION, Snapshot.load(table.storage))
+    path = requested(runs[-1].instant, COMPACTION).path
+    plan = CompactionPlan.from_avro(table.storage.read(path), path)
+    table.storage.put(path, replace(plan, extra={**plan.extra, SPENT: said}).to_avro())
+    assert spent_today(table.context(), COMPACTION, Snapshot.load(table.storage)) == before
+    upserted(table, 2, EACH, storage)
+    spent = spent_today(table.context(), COMPACTION, Snapshot.load(table.storage))
+    assert spent == before * 8 // 5, "40 MB, then 60 twice"
+
+
+def test_a_large_log_is_compacted_however_many_logs_others_have(table: LiveTable) -> None:
+    """As many others as are looked at have more log files, of a few rows each, beside larger base files."""
+    off = {"lakelatch.rewrite.automatic": "false"}
+    others = [f"q{number:03}" for number in range(70)]
+    bases = table.begin()
+    for partition in ("p", *others):
+        bases.put(partition, [(1, 0, "x" * 64)])
+    bases.commit()
+    table.compact()
+    for number in range(3):
+        writing = table.begin()
+        for partition in others:
+            writing.put(partition, [(1, number, "y")])
+        writing.commit()
+    storage = LargeLogs(table.storage)
+    upserted(table, 9, off)
+    found = upserted(table, 10, EACH, storage).services
+    plans = [read_service_plan(table.storage, run.instant, COMPACTION) for run in found if run.service == COMPACTION]
+    assert [{partition for partition, _ in plan.groups} for plan in plans] == [{"p"}]
 
 
 def test_a_process_of_its_own_does_little_while_its_caller_waits(table: LiveTable) -> None:
