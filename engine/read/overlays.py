@@ -15,7 +15,7 @@ import json
 import logging
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
@@ -74,9 +74,13 @@ def overlay_path(table: OpenedTable, found: FileSlice) -> str:
 
 
 def ensure_overlays(
-    plan: ReadPlan, executor: Executor, cores: int | None, system: System = REAL_SYSTEM
+    plan: ReadPlan,
+    executor: Executor,
+    cores: int | None,
+    of_use: Callable[[], bool] = lambda: True,
+    system: System = REAL_SYSTEM,
 ) -> list[Overlay] | None:
-    """The overlays of all slices of a plan, which have base files; missing ones are made by tasks.
+    """The overlays of all slices of a plan, which have base files; tasks make missing ones, if they are `of_use`.
 
     None if one can be neither read nor made, for which there may be many reasons: then others say what is wrong.
     """
@@ -85,7 +89,7 @@ def ensure_overlays(
     try:
         there = {f"{OVERLAYS_FOLDER}/{name}" for name in storage.names(OVERLAYS_FOLDER)}
         missing = [found for found, path in zip(plan.slices, paths, strict=True) if path not in there]
-        if missing and not _make(table, missing, there, executor, cores, system):
+        if missing and not (of_use() and _make(table, missing, there, executor, cores, system)):
             return None
         return list(storage.together(*(partial(_read, storage, path) for path in paths)))
     except LakelatchError as error:

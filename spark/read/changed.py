@@ -27,7 +27,7 @@ from lakelatch.engine.read.tasks import ReadTask, packed_for
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import read_changed, superseded_of
-from lakelatch.spark.read.native import path_number_in_spark, read_natively, read_overlays
+from lakelatch.spark.read.native import path_number_in_spark, read_natively, read_overlays, says_places
 from lakelatch.spark.session.executor import SparkExecutor
 from lakelatch.spark.session.spark_types import cores_of, for_each, to_spark
 
@@ -46,13 +46,19 @@ def read_beside_logs(
 ) -> DataFrame | None:
     """The rows of a snapshot's slices, all with base files and logs; None if Spark does not read the base files, or
     the logs are too large, and there are no overlays."""
+    if not says_places(spark):
+        return None
     plan = replace(plan, slices=tuple(slices))
     if sizes.logs_are_small:
         changes = small_changes(plan, slices)
         if changes is not None:
             return _with_small(spark, plan, changes)
     if plan.by_overlays and sizes.logs_fit_overlays:
-        overlays = ensure_overlays(plan, SparkExecutor.of(spark), cores_of(spark))
+
+        def reads_base_files() -> bool:
+            return read_natively(spark, plan.table, plan.schema, None, plan.slices[:1]) is not None
+
+        overlays = ensure_overlays(plan, SparkExecutor.of(spark), cores_of(spark), reads_base_files)
         if overlays is not None:
             return _overlaid(spark, plan, overlays)
     return _joined(spark, plan) if sizes.logs_are_few and have_places(slices) else None

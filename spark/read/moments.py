@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lakelatch.engine.several.cut import identity_of
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage.contract import Storage
+from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _MOMENT = "lakelatch rows of {place} at {time}"
 _FOUND = re.compile(_MOMENT.format(place="([0-9a-f]{32})", time="([0-9]*)"))
+_LENGTH, _LENGTH_MAX = "spark.sql.maxPlanStringLength", "2147483632"  # Spark's own default
+_raising = REAL_SYSTEM.new_lock()
 _CUT = re.compile(r"(\.\.\. \d+ more characters|^Truncated plan of \d+ characters)\s*$")  # Spark's own words
 
 
@@ -41,21 +44,38 @@ def with_last_write(frame: DataFrame, storage: Storage, time: str) -> DataFrame:
 def moments_of(frame: Any) -> Iterator[tuple[str, str]]:
     """Of which tables a frame has rows, by `place_id`, and up to which write; none if that cannot be told.
 
-    Errors: `InvalidRequest` where Spark cuts the text of the plan short.
+    Errors: `InvalidRequest` where Spark cuts the text of the plan short, whatever its session is told.
     """
-    explained = getattr(frame, "_explain_string", None)  # Spark Connect
-    java = getattr(frame, "_jdf", None)
-    if explained is not None:
-        text = str(explained(mode="extended"))
-    else:
-        text = "" if java is None else str(java.queryExecution().analyzed().toString())
+    text = _plan_text(frame)
+    if _CUT.search(text):
+        text = _whole_plan_text(frame)
     if _CUT.search(text):
         raise InvalidRequest(
             "Spark cuts the plan of the frame short, so that nobody can tell at which moment its rows were read: raise "
-            "spark.sql.maxPlanStringLength, or remove it from the session's configuration",
-            option="spark.sql.maxPlanStringLength",
+            f"{_LENGTH}, or remove it from the session's configuration",
+            option=_LENGTH,
         )
     yield from dict.fromkeys((place, time) for place, time in _FOUND.findall(text))
+
+
+def _plan_text(frame: Any) -> str:
+    explained = getattr(frame, "_explain_string", None)  # Spark Connect
+    java = getattr(frame, "_jdf", None)
+    if explained is not None:
+        return str(explained(mode="extended"))
+    return "" if java is None else str(java.queryExecution().analyzed().toString())
+
+
+def _whole_plan_text(frame: Any) -> str:
+    """As `_plan_text`, while the frame's session cuts no plan short. Others see longer texts meanwhile."""
+    conf = frame.sparkSession.conf
+    with _raising:  # or one would take what another has set for what was said
+        said = conf.get(_LENGTH)
+        conf.set(_LENGTH, _LENGTH_MAX)
+        try:
+            return _plan_text(frame)
+        finally:
+            conf.set(_LENGTH, said)
 
 
 def place_id(storage: Storage) -> str:

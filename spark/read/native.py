@@ -17,7 +17,7 @@ from lakelatch.format.avro import COMMIT_TIME_COLUMN
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.footers.hidden import FloatLeaves
 from lakelatch.format.names import BaseFile, parse_data_file
-from lakelatch.spark.read.folders import Folders
+from lakelatch.spark.read.folders import Folders, Said
 from lakelatch.spark.read.left_out import in_scans, is_left
 from lakelatch.spark.session.spark_types import to_spark
 from lakelatch.storage.uris import scheme_of
@@ -43,11 +43,14 @@ def read_natively(
     """The rows that Spark reads by itself, of these instants; None if there are none, or Spark cannot do it here.
 
     `with_places`: with `PLACE` and `PATH` as the first columns, for slices that `have_places`. `left_out` says which
-    rows of their base files are, by the files' paths.
+    rows of their base files are, by the files' paths. Both only where Spark `says_places`.
     """
-    if not slices or ((with_places or left_out is not None) and not _says_places(spark)):
+    if not slices:
         return None
-    parts = _by_trust(table, schema, slices)
+    folders = Folders.of(table.config, schema)
+    if folders is not None and not folders.named and not (with_places or left_out is not None or says_places(spark)):
+        folders = None
+    parts = _by_trust(folders, schema, slices)
     if scheme_of(table.storage.uri) in _READ_BY_ALL:
         return _native(spark, table, schema, instants, parts, with_places, left_out or {})
     try:
@@ -61,22 +64,22 @@ def read_natively(
         return None
 
 
-def _says_places(spark: SparkSession) -> bool:
+def says_places(spark: SparkSession) -> bool:
     """Whether Spark says of each row in which file it is, and where: its newer sources of files do not."""
     return "parquet" in (spark.conf.get("spark.sql.sources.useV1SourceList", "parquet") or "").lower().split(",")
 
 
 def _by_trust(
-    table: OpenedTable, schema: pa.Schema, slices: Sequence[FileSlice]
-) -> dict[tuple[bool, bool], list[FileSlice]]:
-    """The slices by whether conditions on floating point columns must not reach their base files' footers, and by
-    whether the names of their folders say the values of the partition columns, so that Spark opens no file in vain."""
+    folders: Folders | None, schema: pa.Schema, slices: Sequence[FileSlice]
+) -> dict[tuple[bool, Said | None], list[FileSlice]]:
+    """The slices by whether conditions on floating point columns must not reach their base files' footers, and by how
+    their folders say the values of the partition columns, so that Spark opens no file in vain."""
     has_floats = bool(FloatLeaves.of(schema).columns)
-    folders = Folders.of(table.config, schema)
-    found: dict[tuple[bool, bool], list[FileSlice]] = {}
+    found: dict[tuple[bool, Said | None], list[FileSlice]] = {}
     for one in slices:
         base = parse_data_file(one.base_file or "") if has_floats else None
-        trust = isinstance(base, BaseFile) and base.hides_floats, folders is not None and folders.say(one.partition)
+        said = None if folders is None else folders.said(one.partition)
+        trust = isinstance(base, BaseFile) and base.hides_floats, said
         found.setdefault(trust, []).append(one)
     return found
 
@@ -86,7 +89,7 @@ def _native(
     table: OpenedTable,
     schema: pa.Schema,
     instants: tuple[str, ...] | None,
-    parts: Mapping[tuple[bool, bool], Sequence[FileSlice]],
+    parts: Mapping[tuple[bool, Said | None], Sequence[FileSlice]],
     with_places: bool,
     left_out: Mapping[str, Superseded],
 ) -> DataFrame:
@@ -96,18 +99,21 @@ def _native(
     names = list(dict.fromkeys([*schema.names, *more]))
     full = table.full_schema
     wanted = to_spark(pa.schema([full.field(name) for name in names]))
+    kinds = {field.name: field.dataType for field in wanted}
     frames = []
-    for (hides_floats, by_folder), slices in parts.items():
+    for (hides_floats, said), slices in parts.items():
+        of_paths = {} if said is None else said.columns(kinds)
         columns: list[Column | str] = [*schema.names]
         if hides_floats:
-            columns = [_not_pushed(functions.col(name), wanted[name].dataType).alias(name) for name in schema.names]
+            columns = [_not_pushed(functions.col(name), kinds[name]).alias(name) for name in schema.names]
+        columns = [of_paths.get(name, column) for name, column in zip(schema.names, columns, strict=True)]
         if with_places:
             columns = [*_place_columns(), *columns]
         # Spark puts the columns of folders last. A call of the JVM for each column is some of what a small query takes.
-        is_as_wanted = not by_folder and not hides_floats and not with_places and not more
+        is_as_wanted = said is None and not hides_floats and not with_places and not more
         for paths in in_scans([found.base_path or "" for found in slices], left_out):
             reader = spark.read.schema(wanted)
-            if by_folder:
+            if said is not None and said.named:
                 reader = reader.option("basePath", table.storage.full_path(""))
             frame = reader.parquet(*(_literal(table.storage.full_path(path)) for path in paths))
             if instants is not None:

@@ -124,7 +124,7 @@ def test_where_it_cannot_be_put_nobody_tries_again_at_once(table: LiveTable) -> 
     system = ManualSystem(0)
     tried = []
     for minute in range(8):
-        assert ensure_overlays(plan, HERE, None, system) is None
+        assert ensure_overlays(plan, HERE, None, system=system) is None
         tried += [minute] * (put in asked)
         assert put in asked or asked == [("list", OVERLAYS_FOLDER)]
         asked.clear()
@@ -135,10 +135,10 @@ def test_where_it_cannot_be_put_nobody_tries_again_at_once(table: LiveTable) -> 
 def test_a_put_that_fails_once_is_made_later(table: LiveTable) -> None:
     plan = behind(table, Fault(UNAVAILABLE, "put_if_absent", OVERLAYS_FOLDER, times=1))
     system = ManualSystem(0)
-    assert ensure_overlays(plan, HERE, None, system) is None
-    assert ensure_overlays(plan, HERE, None, system) is None
+    assert ensure_overlays(plan, HERE, None, system=system) is None
+    assert ensure_overlays(plan, HERE, None, system=system) is None
     system.advance(60)
-    assert ensure_overlays(plan, HERE, None, system) is not None and kept(table)
+    assert ensure_overlays(plan, HERE, None, system=system) is not None and kept(table)
 
 
 def test_those_of_base_files_that_others_have_removed_go_when_others_are_made(table: LiveTable) -> None:

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame
 import lakelatch
 from lakelatch.engine.read import by_reader, places
 from lakelatch.engine.read.by_reader import SlicesByReader
+from lakelatch.engine.read.overlays import OVERLAYS_FOLDER
 from lakelatch.engine.read.plan import plan_read
 
 URLS = {"hoodie__datasource__write__partitionpath__urlencode": "true"}
@@ -156,6 +158,15 @@ def test_lookups_incremental_reads_and_few_bytes_are_merged(table: Any, monkeypa
     monkeypatch.setattr(by_reader, "_BASE_TO_LOGS", 0)
     monkeypatch.setattr(by_reader, "BASE_MAX_BYTES", 1000)
     assert not is_joined(lakelatch.read(table.spark, table.path))
+
+
+def test_nothing_is_made_of_which_spark_has_no_use(table: Any) -> None:
+    table.spark.conf.set("spark.sql.sources.useV1SourceList", "avro,csv")
+    try:
+        assert not is_joined(lakelatch.read(table.spark, table.path))
+    finally:
+        table.spark.conf.unset("spark.sql.sources.useV1SourceList")
+    assert not Path(table.path, OVERLAYS_FOLDER).exists()
 
 
 def test_rows_are_merged_where_spark_does_not_say_which_they_are(table: Any) -> None:

@@ -10,16 +10,22 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
+from lakelatch.engine.read import by_reader
 from lakelatch.spark.read.folders import Folders
 from lakelatch.timeline.table_config import TableConfig
 
+MADE_HERE: dict[str, Any] = {"raw": {"lakelatch.table.checksum": "1"}}
 STYLE = "hoodie.datasource.write.hive_style_partitioning"
 ENCODED = "hoodie.datasource.write.partitionpath.urlencode"
 
 
 def opened(frame: DataFrame) -> int:
-    """How many files Spark's scans open for all rows of a frame."""
-    frame.collect()
+    """How many files Spark's scans open for all rows of a frame. (Adaptive plans count those of a scan twice.)"""
+    frame.sparkSession.conf.set("spark.sql.adaptive.enabled", "false")
+    try:
+        frame.collect()
+    finally:
+        frame.sparkSession.conf.unset("spark.sql.adaptive.enabled")
     leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
     scans = [leaves.apply(number) for number in range(leaves.length())]
     return sum(int(scan.metrics().apply("numFiles").value()) for scan in scans if "parquet" in scan.nodeName())
@@ -46,6 +52,95 @@ def test_a_plain_where_opens_the_files_of_its_partitions(
     assert opened(read) == len(days)
 
 
+def test_a_plain_where_opens_the_files_of_its_partitions_where_folders_have_no_names(
+    spark: SparkSession, make_table: Callable[..., Any]
+) -> None:
+    days = ["2026-11-24", "0012", "B6", "1e5", "true", "a.b", "_x", "~-"]
+    table = make_table(columns="id long, ts long, day string, hour int, v long", partition="day,hour")
+    rows = [(n, 1, day, n % 3 - 1, n * 7) for n, day in enumerate(days)]
+    table.write(rows)
+    table.compact()
+    read = lakelatch.read(spark, table.path)
+    assert [(one.name, one.dataType.typeName(), one.nullable) for one in read.schema] == [
+        ("id", "long", True),
+        ("ts", "long", True),
+        ("day", "string", True),
+        ("hour", "integer", True),
+        ("v", "long", True),
+    ]
+    assert sorted(map(tuple, read.collect())) == rows
+    for n, day in enumerate(days):
+        found = read.where(read["day"] == day)
+        assert [tuple(row) for row in found.collect()] == [rows[n]]
+        assert opened(read.where(read["day"] == day)) == 1  # a frame counts at its first job
+    assert opened(read.where("hour = 1 AND day LIKE 'q%'")) == 0
+    assert opened(read.where("day IN ('B6', '0012') AND v > 0")) == 2
+    assert opened(read.where("hour >= 1 OR day = 'B6'")) == sum(n % 3 == 2 or day == "B6" for n, day in enumerate(days))
+    assert opened(read.where("v = 14")) == len(days)
+    assert sorted(row["id"] for row in read.where("hour + 1 > 1").collect()) == [n for n in range(8) if n % 3 == 2]
+    assert [tuple(row) for row in read.groupBy("hour").count().orderBy("hour").collect()] == [(-1, 3), (0, 3), (1, 2)]
+    assert read.where("day IS NULL").count() == 0 and read.where("day <=> 'B6'").count() == 1
+
+
+def test_a_text_with_slashes_is_several_folders(spark: SparkSession, make_table: Callable[..., Any]) -> None:
+    days = ["2013/01/02", "2013/01/03", "2013/02", "B6"]
+    table = make_table(columns="id long, ts long, day string", partition="day")
+    table.write([(n, 1, day) for n, day in enumerate(days)])
+    table.compact()
+    for read in (lakelatch.read(spark, table.path), lakelatch.read(spark, table.path, {"columns": "day,id"})):
+        assert {row["id"]: row["day"] for row in read.collect()} == dict(enumerate(days))
+        for n, day in enumerate(days):
+            assert opened(read.where(f"day = '{day}'")) == 1
+            assert [row["id"] for row in read.where(f"day = '{day}'").collect()] == [n]
+        assert opened(read.where("day >= '2013/01/03' AND day < '2014'")) == 2
+
+
+@pytest.mark.parametrize("overlaid", [False, True])
+def test_a_plain_where_opens_as_few_base_files_below_logs(
+    spark: SparkSession, make_table: Callable[..., Any], overlaid: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if overlaid:
+        monkeypatch.setattr(by_reader, "SMALL_LOGS_MAX_BYTES", -1)
+    table = make_table(columns="id long, ts long, v string, n int", partition="n")
+    table.write([(key, 1, "old", key % 5) for key in range(50)])
+    table.compact()
+    table.write([(key, 2, "new", key % 5) for key in range(10)])
+    read = lakelatch.read(spark, table.path)
+    assert "MapInArrow" not in read._jdf.queryExecution().executedPlan().toString()
+    assert sorted(map(tuple, read.where("n = 3").collect())) == [
+        (key, 2 if key < 10 else 1, "new" if key < 10 else "old", 3) for key in range(3, 50, 5)
+    ]
+    assert opened(read.where("n = 3")) == 1 + 5 * overlaid  # which have few rows
+
+
+def test_what_places_do_not_say_is_asked_of_the_files(spark: SparkSession, make_table: Callable[..., Any]) -> None:
+    table = make_table(columns="id long, ts long, day string", partition="day")
+    rows = [(1, 1, None), (2, 1, ""), (3, 1, "a b"), (4, 1, "ö"), (5, 1, "__HIVE_DEFAULT_PARTITION__"), (6, 1, "x+y")]
+    table.write(rows)
+    table.compact()
+    read = lakelatch.read(spark, table.path)
+    assert sorted((row["id"], row["ts"], row["day"]) for row in read.collect()) == rows
+    for number, _, day in rows:
+        assert [row["id"] for row in read.where(read["day"].eqNullSafe(day)).collect()] == [number]
+
+
+def test_a_column_that_hides_what_spark_says_of_files_and_another_source_of_files(
+    spark: SparkSession, make_table: Callable[..., Any]
+) -> None:
+    table = make_table(columns="id long, ts long, n int, _METADATA string", partition="n")
+    rows = [(key, 1, key % 3, "m") for key in range(9)]
+    table.write(rows)
+    table.compact()
+    read = lakelatch.read(spark, table.path)
+    assert sorted(map(tuple, read.where("n = 2").collect())) == [row for row in rows if row[2] == 2]
+    spark.conf.set("spark.sql.sources.useV1SourceList", "avro,csv")
+    try:
+        read = lakelatch.read(spark, table.path, {"columns": "id,n"})
+        assert sorted(row["id"] for row in read.where("n = 2").collect()) == [2, 5, 8]
+    finally:
+        spark.conf.unset("spark.sql.sources.useV1SourceList")
+
+
 def test_what_no_folder_says_is_asked_of_the_files(spark: SparkSession, make_table: Callable[..., Any]) -> None:
     """Null and an empty text have one folder, and a folder may be named as if it were encoded."""
     table = make_table(columns="id long, ts long, day string", partition="day")
@@ -64,24 +159,36 @@ def test_what_no_folder_says_is_asked_of_the_files(spark: SparkSession, make_tab
 @pytest.mark.parametrize(
     ("more", "partition", "expected"),
     [
-        ({}, "day=1/n=2", True),
-        ({}, "n=2/day=1", False),
-        ({}, "day=1", False),
-        ({}, "day=/n=2", False),
-        ({}, "day=%41/n=2", False),
-        ({"url_encode_partitioning": True}, "day=%41/n=2", True),
+        ({}, "day=1/n=2", 2),
+        ({}, "n=2/day=1", 0),
+        ({}, "day=1", 0),
+        ({}, "day=/n=2", 0),
+        ({}, "day=%41/n=2", 0),
+        ({"url_encode_partitioning": True}, "day=%41/n=2", 2),
+        ({"hive_style_partitioning": False}, "a/2", 2),
+        ({"hive_style_partitioning": False}, "a/02", 0),
+        ({"hive_style_partitioning": False}, "a/b/2", 0),
+        ({"hive_style_partitioning": False}, "2", 0),
+        ({"hive_style_partitioning": False}, "a%41/2", 0),
+        ({"hive_style_partitioning": False}, "a b/2", 0),
+        ({"hive_style_partitioning": False}, "__HIVE_DEFAULT_PARTITION__/2", 0),
     ],
 )
-def test_folders_that_say_their_values(more: dict[str, Any], partition: str, expected: bool) -> None:
+def test_folders_that_say_their_values(more: dict[str, Any], partition: str, expected: int) -> None:
     schema = pa.schema([("id", pa.string()), ("day", pa.string()), ("n", pa.int64()), ("f", pa.float64())])
-    config = TableConfig("t", ("id",), ("day", "n"), hive_style_partitioning=True, **more)
+    config = TableConfig("t", ("id",), ("day", "n"), **{"hive_style_partitioning": True, **MADE_HERE, **more})
     folders = Folders.of(config, schema)
-    assert folders is not None and folders.say(partition) is expected
+    said = None if folders is None else folders.said(partition)
+    assert folders is not None and (0 if said is None else said.levels) == expected
 
 
 def test_tables_whose_folders_do_not_say_them() -> None:
     schema = pa.schema([("id", pa.string()), ("day", pa.string()), ("f", pa.float64())])
-    assert Folders.of(TableConfig("t", ("id",), ("day",)), schema) is None
+    assert Folders.of(TableConfig("t", ("id",), ("day",)), schema) is None, "others put a day into three folders"
+    assert Folders.of(TableConfig("t", ("id",), ("day",), **MADE_HERE), schema) is not None
+    assert Folders.of(TableConfig("t", ("id",), ("f",), **MADE_HERE), schema) is None
     assert Folders.of(TableConfig("t", ("id",), ("f",), hive_style_partitioning=True), schema) is None
     assert Folders.of(TableConfig("t", ("id",), (), hive_style_partitioning=True), schema) is None
     assert Folders.of(TableConfig("t", ("id",), ("day",), hive_style_partitioning=True), schema.remove(1)) is None
+    hidden = schema.append(pa.field("_Metadata", pa.string()))
+    assert Folders.of(TableConfig("t", ("id",), ("day",), **MADE_HERE), hidden) is None
