@@ -20,15 +20,24 @@ ENCODED = "hoodie.datasource.write.partitionpath.urlencode"
 
 
 def opened(frame: DataFrame) -> int:
-    """How many files Spark's scans open for all rows of a frame. (Adaptive plans count those of a scan twice.)"""
+    """How many files Spark's scans open for all rows of a frame."""
+    return rows_and_opened(frame)[1]
+
+
+def rows_and_opened(frame: DataFrame) -> tuple[list[tuple[Any, ...]], int]:
+    """The rows of a frame, sorted, and how many files Spark's scans open for them.
+
+    Adaptive plans count those of a scan twice, and every frame counts at its first job alone.
+    """
     frame.sparkSession.conf.set("spark.sql.adaptive.enabled", "false")
     try:
-        frame.collect()
+        rows = sorted(map(tuple, frame.collect()))
     finally:
         frame.sparkSession.conf.unset("spark.sql.adaptive.enabled")
     leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
     scans = [leaves.apply(number) for number in range(leaves.length())]
-    return sum(int(scan.metrics().apply("numFiles").value()) for scan in scans if "parquet" in scan.nodeName())
+    files = sum(int(scan.metrics().apply("numFiles").value()) for scan in scans if "parquet" in scan.nodeName())
+    return rows, files
 
 
 @pytest.mark.parametrize("encoded", ["true", "false"])
@@ -55,7 +64,7 @@ def test_a_plain_where_opens_the_files_of_its_partitions(
 def test_a_plain_where_opens_the_files_of_its_partitions_where_folders_have_no_names(
     spark: SparkSession, make_table: Callable[..., Any]
 ) -> None:
-    days = ["2026-11-24", "0012", "B6", "1e5", "true", "a.b", "_x", "~-"]
+    days = ["2026-11-24", "0012", "B6", "a.b~-", "_x"]
     table = make_table(columns="id long, ts long, day string, hour int, v long", partition="day,hour")
     rows = [(n, 1, day, n % 3 - 1, n * 7) for n, day in enumerate(days)]
     table.write(rows)
@@ -68,18 +77,16 @@ def test_a_plain_where_opens_the_files_of_its_partitions_where_folders_have_no_n
         ("hour", "integer", True),
         ("v", "long", True),
     ]
-    assert sorted(map(tuple, read.collect())) == rows
-    for n, day in enumerate(days):
-        found = read.where(read["day"] == day)
-        assert [tuple(row) for row in found.collect()] == [rows[n]]
-        assert opened(read.where(read["day"] == day)) == 1  # a frame counts at its first job
-    assert opened(read.where("hour = 1 AND day LIKE 'q%'")) == 0
-    assert opened(read.where("day IN ('B6', '0012') AND v > 0")) == 2
-    assert opened(read.where("hour >= 1 OR day = 'B6'")) == sum(n % 3 == 2 or day == "B6" for n, day in enumerate(days))
-    assert opened(read.where("v = 14")) == len(days)
-    assert sorted(row["id"] for row in read.where("hour + 1 > 1").collect()) == [n for n in range(8) if n % 3 == 2]
-    assert [tuple(row) for row in read.groupBy("hour").count().orderBy("hour").collect()] == [(-1, 3), (0, 3), (1, 2)]
-    assert read.where("day IS NULL").count() == 0 and read.where("day <=> 'B6'").count() == 1
+    for where, wanted, files in [
+        *((f"day = '{day}'", [n], 1) for n, day in enumerate(days)),
+        ("hour = 1 AND day LIKE 'q%'", [], 0),
+        ("day IN ('B6', '0012') AND v > 7", [2], 2),
+        ("hour >= 1 OR day = '0012'", [1, 2], 2),
+        ("hour + 1 > 1 AND day IS NOT NULL", [2], 1),
+        ("v = 14", [2], 5),
+        ("true", [0, 1, 2, 3, 4], 5),
+    ]:
+        assert rows_and_opened(read.where(where)) == ([rows[n] for n in wanted], files), where
 
 
 def test_a_text_with_slashes_is_several_folders(spark: SparkSession, make_table: Callable[..., Any]) -> None:
@@ -87,12 +94,14 @@ def test_a_text_with_slashes_is_several_folders(spark: SparkSession, make_table:
     table = make_table(columns="id long, ts long, day string", partition="day")
     table.write([(n, 1, day) for n, day in enumerate(days)])
     table.compact()
-    for read in (lakelatch.read(spark, table.path), lakelatch.read(spark, table.path, {"columns": "day,id"})):
-        assert {row["id"]: row["day"] for row in read.collect()} == dict(enumerate(days))
-        for n, day in enumerate(days):
-            assert opened(read.where(f"day = '{day}'")) == 1
-            assert [row["id"] for row in read.where(f"day = '{day}'").collect()] == [n]
-        assert opened(read.where("day >= '2013/01/03' AND day < '2014'")) == 2
+    read = lakelatch.read(spark, table.path, {"columns": "day,id"})
+    for where, wanted in [
+        ("day = '2013/01/02'", [0]),
+        ("day = 'B6'", [3]),
+        ("day >= '2013/01/03' AND day < '2014'", [1, 2]),
+        ("true", [0, 1, 2, 3]),
+    ]:
+        assert rows_and_opened(read.where(where)) == ([(days[n], n) for n in wanted], len(wanted)), where
 
 
 @pytest.mark.parametrize("overlaid", [False, True])
@@ -107,10 +116,8 @@ def test_a_plain_where_opens_as_few_base_files_below_logs(
     table.write([(key, 2, "new", key % 5) for key in range(10)])
     read = lakelatch.read(spark, table.path)
     assert "MapInArrow" not in read._jdf.queryExecution().executedPlan().toString()
-    assert sorted(map(tuple, read.where("n = 3").collect())) == [
-        (key, 2 if key < 10 else 1, "new" if key < 10 else "old", 3) for key in range(3, 50, 5)
-    ]
-    assert opened(read.where("n = 3")) == 1 + 5 * overlaid  # which have few rows
+    rows = [(key, 2 if key < 10 else 1, "new" if key < 10 else "old", 3) for key in range(3, 50, 5)]
+    assert rows_and_opened(read.where("n = 3")) == (rows, 1 + 5 * overlaid)  # overlays have few rows
 
 
 def test_what_places_do_not_say_is_asked_of_the_files(spark: SparkSession, make_table: Callable[..., Any]) -> None:
