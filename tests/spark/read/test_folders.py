@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
-from lakelatch.engine.read import by_reader
 from lakelatch.spark.read.folders import Folders
 from lakelatch.timeline.table_config import TableConfig
 
@@ -102,22 +101,6 @@ def test_a_text_with_slashes_is_several_folders(spark: SparkSession, make_table:
         ("true", [0, 1, 2, 3]),
     ]:
         assert rows_and_opened(read.where(where)) == ([(days[n], n) for n in wanted], len(wanted)), where
-
-
-@pytest.mark.parametrize("overlaid", [False, True])
-def test_a_plain_where_opens_as_few_base_files_below_logs(
-    spark: SparkSession, make_table: Callable[..., Any], overlaid: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if overlaid:
-        monkeypatch.setattr(by_reader, "SMALL_LOGS_MAX_BYTES", -1)
-    table = make_table(columns="id long, ts long, v string, n int", partition="n")
-    table.write([(key, 1, "old", key % 5) for key in range(50)])
-    table.compact()
-    table.write([(key, 2, "new", key % 5) for key in range(10)])
-    read = lakelatch.read(spark, table.path)
-    assert "MapInArrow" not in read._jdf.queryExecution().executedPlan().toString()
-    rows = [(key, 2 if key < 10 else 1, "new" if key < 10 else "old", 3) for key in range(3, 50, 5)]
-    assert rows_and_opened(read.where("n = 3")) == (rows, 1 + 5 * overlaid)  # overlays have few rows
 
 
 def test_what_places_do_not_say_is_asked_of_the_files(spark: SparkSession, make_table: Callable[..., Any]) -> None:
