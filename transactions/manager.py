@@ -7,15 +7,14 @@ lease while it reads the tail, checks, takes a time and creates the next slot, a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
-from lakelatch.errors import CorruptTable, InvariantBroken, TransactionEnded, Unavailable
+from lakelatch.errors import CorruptTable, InvariantBroken, TransactionEnded
 from lakelatch.failpoints import failpoint
-from lakelatch.heartbeat.beat import Heartbeat, stopped_on_error
-from lakelatch.heartbeat.contract import LEASE, heartbeat_path
+from lakelatch.heartbeat.beat import stopped_on_error
+from lakelatch.heartbeat.contract import LEASE
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.conditional_puts import ensure_created
@@ -28,7 +27,6 @@ from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT
 from lakelatch.timeline.instant import Instant, inflight, requested
 from lakelatch.timeline.log.commit_log import SLOTS_KEPT
 from lakelatch.timeline.log.events import PLAN, Event
-from lakelatch.timeline.log.lock_names import agree
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.log.lost_completions import ensure_none_lost
 from lakelatch.timeline.snapshot import Mark, Snapshot
@@ -37,14 +35,11 @@ from lakelatch.transactions.attempts.attempt import run
 from lakelatch.transactions.attempts.checks import known_to_plan
 from lakelatch.transactions.attempts.claims import (
     PlanBusy,
-    beat_of,
     heartbeat_of,
-    make_heartbeat,
     release_claim,
     take_claim,
 )
 from lakelatch.transactions.attempts.intent import Deciding, Place
-from lakelatch.transactions.base.after_claim import came_in_time, ensure_same_log
 from lakelatch.transactions.base.cancel_requests import is_cancelled
 from lakelatch.transactions.base.context import MemoryCheck, TableMemory, TransactionContext, TransactionState
 from lakelatch.transactions.base.elision import LockElision
@@ -52,6 +47,7 @@ from lakelatch.transactions.base.instant_clock import InstantClock
 from lakelatch.transactions.base.lock_check import LockCheck
 from lakelatch.transactions.base.outcome import GivenUp, PlanCancelled
 from lakelatch.transactions.base.settings import NON_BLOCKING, TransactionSettings
+from lakelatch.transactions.beginning import claimed
 from lakelatch.transactions.conflicts.contract import ConflictStrategy
 from lakelatch.transactions.conflicts.strategies import NonBlockingConflictStrategy, open_strategy
 from lakelatch.transactions.early.strategies import find_marker_strategy
@@ -65,7 +61,6 @@ from lakelatch.transactions.undo.recovery import finds_nothing, recover
 __all__ = ["PlanBusy", "TransactionManager"]
 
 _log = logging.getLogger("lakelatch.transactions")
-_BEGINS_MAX = 1000
 _CLEARED_EVERY = 10  # heartbeat intervals: what has neither claim nor instant is nothing but garbage
 
 
@@ -180,60 +175,21 @@ class TransactionManager:
         if tail is None or not context.log.has_same_locks(tail):  # the table may have been moved to these since
             tail, _ = context.look()
         known = context.snapshots.current
-        begun = self._claim(tail, folders, for_tasks)
-        tail, instant = begun.tail, begun.instant
-        with stopped_on_error(begun.heartbeat):  # the claim stays, for the next recovery
+        begun = claimed(context, self._ahead, tail, () if for_tasks else folders, looks_later=not for_tasks)
+        tail, (instant, heartbeat, operation_id, _) = begun.tail, begun.claim
+        with stopped_on_error(heartbeat):  # the claim stays, for the next recovery
             context.log.ensure_projected(tail)
             mark = self._mark(tail)
             listed = begun.listed if context.snapshots.current is known else {}
             shown = self._showing(instant, action)
             if for_tasks:
                 context.storage.together(partial(self._open, instant), *shown)
-            begun.heartbeat.start()
+            heartbeat.start()
         _log.debug("%s %s has begun, after slot %d", action, instant, tail.number)
         began_ms = context.system.realtime_ms()
-        state = TransactionState(instant, action, begun.operation_id, mark, began_ms)
+        state = TransactionState(instant, action, operation_id, mark, began_ms)
         own_files = None if for_tasks else OwnFiles(context, state, shown, listed, begun.looks_later)
-        return Transaction(context, state, begun.heartbeat, begun_here=True, own_files=own_files)
-
-    def _claim(self, tail: Tail, folders: Collection[str], for_tasks: bool) -> _Begun:
-        """A claimed time, with a tail that was read after the claim; with this one, if own files look later."""
-        context, ahead = self.context, self._ahead
-        operation_id = context.system.new_id()
-        looks_later = ahead is not None and not for_tasks and ahead.is_current(tail)
-        look = _LookAhead(context, () if for_tasks else folders)
-        for _ in range(_BEGINS_MAX):
-            context.log.ensure_same_locks(tail)
-            floor = max(tail.time, context.snapshot.latest_time)
-            claimed = None if ahead is None else ahead.take(floor, tail)
-            instant, heartbeat = claimed or context.clock.claim(
-                floor,
-                beat_of(context, operation_id, tail.number),
-                None,
-                partial(make_heartbeat, context),
-                by_own_clock=context.elision.allowed,
-            )
-            failpoint("begin.after_claim")
-            by = ahead.operation_id if ahead is not None and claimed is not None else operation_id
-            if looks_later and ahead is not None and claimed is not None:
-                return _Begun(instant, heartbeat, by, tail, ahead.listed, looks_later=True)
-            # The claim keeps the slots after `tail` from being removed, if it came before they could be. And if another
-            # instant of this time has ended since we read `tail`, its heartbeat is gone, and its slot has a later time.
-            with stopped_on_error(heartbeat):
-                tail, before = look.tail(), tail
-                try:
-                    ensure_same_log(context.log, before.number, tail)
-                except Unavailable:
-                    context.storage.delete(heartbeat_path(instant))
-                    raise
-                in_time = came_in_time(context.log, before.number, tail)
-                if in_time and instant > tail.time and agree(before.lock_domain, tail.lock_domain):
-                    listed = look.listed if tail.number == before.number else {}
-                    return _Begun(instant, heartbeat, by, tail, listed)
-            heartbeat.stop()
-            if instant <= tail.time:  # else others might be given it, and this removal, if it comes twice, theirs
-                context.storage.delete(heartbeat_path(instant))
-        raise Unavailable(f"other writers committed faster than a transaction could begin, {_BEGINS_MAX} times")
+        return Transaction(context, state, heartbeat, begun_here=True, own_files=own_files)
 
     def resume(self, state: TransactionState) -> Transaction:
         """Goes on with a transaction that another process began; its heartbeat beats from here as well."""
@@ -376,42 +332,3 @@ class TransactionManager:
                 known, added = snapshots.current, {event.file for event in events}
                 return Mark(tail.number, tail.time, known.names | added, known.moving | added)
         return snapshots.take(tail).mark(tail.number, tail.time)
-
-
-class _Begun(NamedTuple):
-    """A claimed time, and the tail at which its transaction begins. `listed` lacks no file of a commit known then.
-
-    If it `looks_later`, that tail was read before the claim was there.
-    """
-
-    instant: str
-    heartbeat: Heartbeat
-    operation_id: str
-    tail: Tail
-    listed: Mapping[str, Collection[str]]
-    looks_later: bool = False
-
-
-class _LookAhead:
-    """Reads the log's tail, and lists folders at the same time.
-
-    A file of a commit that the tail has may be missing in such a listing, but none of a commit that was known before.
-    """
-
-    def __init__(self, context: TransactionContext, folders: Collection[str]) -> None:
-        self._context, self._folders = context, folders
-        self._tail: Tail | None = None
-        self.listed: dict[str, Collection[str]] = {}
-
-    def tail(self) -> Tail:
-        """The tail as it is now; the folders are listed anew."""
-        self._context.storage.together(self._read, *(partial(self._list, folder) for folder in self._folders))
-        if self._tail is None:
-            raise InvariantBroken("the tail was not read")
-        return self._tail
-
-    def _read(self) -> None:
-        self._tail = self._context.log.tail()
-
-    def _list(self, folder: str) -> None:
-        self.listed[folder] = self._context.storage.names(folder)

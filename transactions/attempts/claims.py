@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from functools import partial
+from typing import NamedTuple
 
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.failpoints import failpoint
@@ -42,6 +43,44 @@ def make_heartbeat(context: TransactionContext, instant: str, beat: Beat) -> Hea
 def heartbeat_of(context: TransactionContext, state: TransactionState) -> Heartbeat:
     """The heartbeat of a transaction that has begun."""
     return make_heartbeat(context, state.instant, beat_of(context, state.operation_id, state.mark.slot))
+
+
+class Claim(NamedTuple):
+    """A requested time that is claimed for an operation, whose heartbeat names the slot after which it begins."""
+
+    instant: str
+    heartbeat: Heartbeat
+    operation_id: str
+    start_slot: int
+
+
+def claim_time(context: TransactionContext, floor: str, start_slot: int) -> Claim:
+    """Claims a requested time above this one, for a new operation."""
+    operation_id = context.system.new_id()
+    instant, heartbeat = context.clock.claim(
+        floor,
+        beat_of(context, operation_id, start_slot),
+        None,
+        partial(make_heartbeat, context),
+        by_own_clock=context.elision.allowed,
+    )
+    return Claim(instant, heartbeat, operation_id, start_slot)
+
+
+def give_back(context: TransactionContext, claim: Claim, log_time: str = "") -> None:
+    """Gives a claim up under which nothing was written. Raises nothing.
+
+    It is removed if its time is not above that of the log, which nobody is given any more. Else it stays, as that of a
+    writer that has died, until a recovery finds it: others may be given its time, and a removal that arrives twice
+    would take away the claim of whoever has it then.
+    """
+    claim.heartbeat.stop()
+    if claim.instant > log_time:
+        return
+    try:
+        context.storage.delete(heartbeat_path(claim.instant))
+    except (Unavailable, InvalidRequest) as error:
+        _log.warning("could not give the time %s back, which the next recovery does: %s", claim.instant, error)
 
 
 def take_claim(
