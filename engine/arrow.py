@@ -48,7 +48,7 @@ from lakelatch.engine.table.history import (
 )
 from lakelatch.engine.table.opening import open_place, open_table
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.writing import Rows, write_rows
+from lakelatch.engine.writing import Rows, end_writes, write_rows
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.merge.conditions import Condition
 from lakelatch.storage.uris import open_storage, without_secrets
@@ -75,6 +75,9 @@ class ArrowTable:
     and readers of pyarrow, relations of DuckDB. The table itself is read by all of these. Conditions and values are SQL
     text, or expressions of `pyarrow.compute`.
 
+    Inside a `with` block of the table each small write makes the next one ready, which then waits less often for its
+    storage if nobody else writes.
+
     `upsert`, `delete` of keys and `overwrite` of rows go under the concurrency mode of the options. What reads before
     it writes (`insert`, `update`, `merge`, and `delete` and `overwrite` of a condition) is an optimistic transaction,
     which reads again after a conflict, ten times unless the options say otherwise. In a table with an ordering field a
@@ -85,6 +88,15 @@ class ArrowTable:
         self.path = fspath(path)
         self._options = merged(options)
         self._system = system
+        self._stays_open = False
+
+    def __enter__(self) -> ArrowTable:
+        self._stays_open = True
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stays_open = False
+        end_writes(self.path, self._options, self._system)
 
     def __repr__(self) -> str:
         return f"ArrowTable({without_secrets(self.path)!r})"
@@ -396,7 +408,7 @@ class ArrowTable:
             return ChangedRows(given.schema, lambda: self._with_new_keys(given, parsed))
 
         own = {**merged(self._options, options), OPERATION: operation}
-        return write_rows(rows, self.path, own, self._system)
+        return write_rows(rows, self.path, own, self._system, stays_open=self._stays_open)
 
     def _with_new_keys(self, rows: pa.Table, options: WriteOptions) -> tuple[pa.Table, int]:
         storage = open_storage(self.path, options.manager.storage)

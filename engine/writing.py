@@ -6,6 +6,7 @@ import difflib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from lakelatch.engine.services.keeping.inline import after_commit
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.columns import fitted
 from lakelatch.engine.table.making import made_by_others, prepare_table
-from lakelatch.engine.table.manager import fits_last_written, keep_written, open_manager, takes_other_locks
+from lakelatch.engine.table.manager import fitted_to_last_written, keep_written, open_manager, takes_other_locks
 from lakelatch.engine.table.opening import open_existing
 from lakelatch.engine.table.schema import say_schema_again
 from lakelatch.engine.table.table import OpenedTable
@@ -39,9 +40,10 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import DELETE_PARTITION, REPLACING_OPERATIONS
-from lakelatch.timeline.table_config import TableConfig
+from lakelatch.timeline.table_config import TableConfig, load_table_config
 from lakelatch.transactions.base.context import MemoryCheck
 from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.next_write import NotConfirmed
 from lakelatch.transactions.several.part import Part
 from lakelatch.transactions.transaction import Transaction
 
@@ -110,10 +112,12 @@ def write_rows(
     options: Mapping[str, object] | None,
     system: System,
     called: str = "",
+    stays_open: bool = False,
 ) -> CommitResult:
     """Writes rows to the table at `path`, as `write` does for a frame. The options are parsed before `make`.
 
-    `called` names a change that uses an operation of Hudi with another name.
+    `called` names a change that uses an operation of Hudi with another name. If the table `stays_open`, its next write
+    is made ready.
     """
     write_options, service_options = parse_write(options)
     write_options = replace(write_options, called=called)
@@ -123,16 +127,46 @@ def write_rows(
     if part is not None and not part.leads:
         return _write_after(part, rows, storage, write_options, service_options, system)
     # A part that finds its time used would have all others begin again. Who is refused should have claimed nothing.
-    begins = part is None and fits_last_written(storage, write_options, rows.schema)
+    last = fitted_to_last_written(storage, write_options, rows.schema) if part is None else None
+    opening = partial(open_manager, storage, write_options.manager, system, remembers=True, begins=last is not None)
     # The manager first, so that wrong lock options make no table.
-    with open_manager(storage, write_options.manager, system, remembers=True, begins=begins) as manager:
+    with opening(stays_open=stays_open) as manager:
+        if last is not None and _may_be_believed(rows, last, write_options) and manager.believe(partial(_is, last)):
+            try:
+                return _write(rows, last, manager, write_options, service_options)
+            except NotConfirmed as error:
+                _log.info("%s", error.message)
+                manager.doubt()
         # Before recovery, as a refused write leaves the table as it was, including pending instants of others.
         table = open_fitted(storage, write_options, rows, memory_check=manager.memory_check)
         if not takes_other_locks(manager, table, write_options.manager):
             return _write(rows, table, manager, write_options, service_options)
-    with open_manager(storage, write_options.manager, system, remembers=True, begins=begins) as manager:
+    with opening(stays_open=stays_open) as manager:
         table = open_fitted(storage, write_options, rows, memory_check=manager.memory_check)
         return _write(rows, table, manager, write_options, service_options)
+
+
+def end_writes(path: str, options: Mapping[str, object] | None, system: System) -> None:
+    """Gives back what the writes of a table that has stayed open have made ready for another one."""
+    asked = parse_write(options)[0].manager
+    storage = open_storage(path, asked.storage)
+    with open_manager(storage, asked, system, remembers=True) as manager:
+        manager.withdraw_next()
+
+
+def _is(table: OpenedTable) -> bool:
+    """Whether there is such a table, with these properties."""
+    try:
+        return load_table_config(table.storage) == table.config
+    except InvalidRequest:
+        return False
+
+
+def _may_be_believed(rows: Rows, table: OpenedTable, options: WriteOptions) -> bool:
+    """Whether a write needs only what this process remembers of its table, until its files are announced."""
+    if options.batch is not None or rows.read_anew or not rows.are_here(options):
+        return False
+    return not table.config.copies_on_write and options.operation not in REPLACING_OPERATIONS
 
 
 def _write_after(

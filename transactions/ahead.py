@@ -18,24 +18,35 @@ from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.transactions.attempts.claims import Claim, claim_time, give_back
 from lakelatch.transactions.base.after_claim import came_in_time
 from lakelatch.transactions.base.context import MemoryCheck, TransactionContext
+from lakelatch.transactions.next_write import NextWrite
 
 
 class Ahead:
-    """What a write has asked before it is known that it will be one. `listed` has the names in the folders."""
+    """What a write has asked before it is known that it will be one. `listed` has the names in the folders.
+
+    If the last write has claimed a time for the `next` one, it is that.
+    """
 
     def __init__(
-        self, context: TransactionContext, check: MemoryCheck, remembered: Tail, folders: Collection[str]
+        self,
+        context: TransactionContext,
+        check: MemoryCheck,
+        remembered: Tail,
+        folders: Collection[str],
+        next_write: NextWrite | None = None,
     ) -> None:
         self.listed: dict[str, Collection[str]] = {}
+        self._next = next_write
         self._context, self._check, self._remembered, self._folders = context, check, remembered, folders
         self._known = context.snapshots.listing.listed
-        self._tail_number = 0
-        self._claim: Claim | None = None
+        self._tail_number, self._believed = 0, False
+        self._claim = None if next_write is None else next_write.take()
 
     @property
     def requests(self) -> Sequence[Callable[[], None]]:
         """What is to be asked, side by side with the check."""
-        return (self._look_at_tail, *(partial(self._list, folder) for folder in self._folders), self._claim_time)
+        lists = [partial(self._list, folder) for folder in self._folders]
+        return (self._look_at_tail, *lists, *([self._claim_time] if self._claim is None else []))
 
     @property
     def instant(self) -> str | None:
@@ -45,12 +56,25 @@ class Ahead:
     def is_current(self, tail: Tail) -> bool:
         """Whether there was no commit after this tail, the remembered one, nor any foreign one, before the claim.
 
-        Then no file of a commit that the timeline shows is missing in what was listed beside it.
+        Then no file of a commit that the timeline shows is missing in what was listed beside it. What is believed is
+        asked later.
         """
+        if self._believed:
+            return True
         snapshots = self._context.snapshots
         if not tail.number == self._remembered.number == self._tail_number == snapshots.slot:
             return False
         return not any(map(is_completed, snapshots.listing.listed - self._known))
+
+    def believe(self) -> bool:
+        """Has the transaction begin after the remembered tail with nothing asked, if the last write saw to that."""
+        claim, ready, tail = self._claim, self._next, self._remembered
+        if claim is None or ready is None or not ready.is_ready(claim, tail.number):
+            return False
+        self._believed = claim.instant > max(tail.time, self._context.snapshot.latest_time)
+        if self._believed:
+            self.listed = dict(ready.listed)
+        return self._believed
 
     def take(self, floor: str, tail: Tail) -> Claim | None:
         """The claim, once, if its time is above this one; else it is to be given up.

@@ -24,7 +24,7 @@ from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.telemetry import ACTION, INSTANT, TAKEN, TAKEOVERS, operation, record
 from lakelatch.timegen.contract import TimeGenerator
 from lakelatch.timeline.actions import COMPACTION, DELTA_COMMIT
-from lakelatch.timeline.instant import Instant, inflight, requested
+from lakelatch.timeline.instant import inflight, requested
 from lakelatch.timeline.log.commit_log import SLOTS_KEPT
 from lakelatch.timeline.log.events import PLAN, Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
@@ -34,7 +34,9 @@ from lakelatch.transactions.ahead import Ahead
 from lakelatch.transactions.attempts.attempt import run
 from lakelatch.transactions.attempts.checks import known_to_plan
 from lakelatch.transactions.attempts.claims import (
+    Claim,
     PlanBusy,
+    give_back,
     heartbeat_of,
     release_claim,
     take_claim,
@@ -53,7 +55,8 @@ from lakelatch.transactions.conflicts.strategies import NonBlockingConflictStrat
 from lakelatch.transactions.early.strategies import find_marker_strategy
 from lakelatch.transactions.marker_server.service import ensure_server_installed
 from lakelatch.transactions.markers.direct import Markers
-from lakelatch.transactions.markers.own_files import OwnFiles
+from lakelatch.transactions.markers.own_files import LaterLook, OwnFiles, Question, Shown
+from lakelatch.transactions.next_write import NextWrite, PutOffCheck, withdraw
 from lakelatch.transactions.several.undecided import await_decision
 from lakelatch.transactions.transaction import Transaction
 from lakelatch.transactions.undo.recovery import finds_nothing, recover
@@ -70,6 +73,7 @@ class TransactionManager:
     `strategy` decides conflicts; by default that of the settings, or of non-blocking control if they ask for it.
     `memory` is that of an earlier manager of the same storage and locks, with its `slots_kept`; then `recover` has to
     be called first. `open_table` opens another table, where it has to be asked whether a transaction over both counts.
+    If the table `stays_open`, each write of own files makes the next one ready (`next_write.py`).
     With a `lock_check` its locks are confirmed at the latest when the table's lock is granted.
     """
 
@@ -85,6 +89,7 @@ class TransactionManager:
         memory: TableMemory | None = None,
         open_table: Callable[[str], Storage] = open_storage,
         lock_check: LockCheck | None = None,
+        stays_open: bool = False,
     ) -> None:
         settings = settings or TransactionSettings()
         observer = Observer(storage, settings.heartbeat, provider)
@@ -111,6 +116,11 @@ class TransactionManager:
         #: The first requests of `recover`, which a caller may send together with its own; None without a memory.
         self.memory_check = None if memory is None else MemoryCheck(memory, observer)
         self._ahead: Ahead | None = None
+        self._believed: Callable[[], bool] | None = None  # of a write whose first requests confirm what is remembered
+        self._begun_by_belief: Claim | None = None
+        self._next = None  # what writes make ready for the next one, if the table stays open
+        if stays_open:
+            self._next = self.memory.next_write = self.memory.next_write or NextWrite()
         self._remembered = False  # the listing of the timeline is older than what the log has added to it
 
     @property
@@ -141,8 +151,40 @@ class TransactionManager:
         context, check, remembered = self.context, self.memory_check, self.memory.log.last
         if check is None or remembered is None or not context.elision.allowed:
             return
+        if not all(map(context.log.projections.is_listed, remembered.events)):  # the check will not be passed
+            return
         if context.settings.heartbeat_type != LEASE:  # of a service that is asked for it
-            check.beside = self._ahead = Ahead(context, check, remembered, self.memory.folders)
+            check.beside = self._ahead = Ahead(context, check, remembered, self.memory.folders, self.memory.next_write)
+
+    def believe(self, unchanged: Callable[[], bool]) -> bool:
+        """Has the next `begin`, not for tasks, go by what is remembered, if a write was made ready for that.
+
+        Nothing has to be recovered before it, then. Its `own_files` ask at their first announcement whether all of it
+        still holds, also what the caller remembers, which is `unchanged`, and say `NotConfirmed` if not: call `doubt`,
+        and go on as if this had never been called.
+        """
+        if self._ahead is None or self.memory_check is None or self._needs_tasks or self._recovery_is_due():
+            return False
+        if self._ahead.believe():
+            self._believed, self.memory_check.beside = unchanged, None
+        return self._believed is not None
+
+    def withdraw_next(self) -> None:
+        """Gives back what was made ready for a next write that will not come. Raises nothing."""
+        claim = None if self.memory.next_write is None else self.memory.next_write.take()
+        self.memory.next_write = None
+        if claim is not None:
+            withdraw(self.context, claim)
+
+    def doubt(self) -> None:
+        """Forgets what was believed, so that it is checked first, and gives back the time that was to be used."""
+        claim, self._begun_by_belief, tail = self._begun_by_belief, None, self.context.log.last
+        if claim is not None and tail is not None:
+            give_back(self.context, claim, tail.time)
+        self._believed = None
+        self.give_up()
+        if self.memory_check is not None:
+            self.memory_check.forget()
 
     def give_up(self) -> None:
         """Gives up what `begin_ahead` has claimed, unless it has begun. Raises nothing."""
@@ -164,32 +206,46 @@ class TransactionManager:
             measured.note({INSTANT: transaction.instant})
         return transaction
 
+    @property
+    def _needs_tasks(self) -> bool:
+        """Whether nothing is made without telling tasks' files as tasks do, also if there are none."""
+        settings = self.context.settings
+        return settings.early is not None or settings.marker_server is not None or self.context.provider.taken_by_hudi
+
     def _begin(self, action: str, for_tasks: bool, folders: Collection[str]) -> Transaction:
         context = self.context
-        if self.memory_check is not None:
+        if self.memory_check is not None and self.memory_check.holds:
+            self.memory_check = self._believed = None
+        if self.memory_check is not None and (self._believed is None or self._ahead is None):
             raise InvariantBroken("what is remembered of a table was not checked: recover before anything begins")
-        for_tasks = for_tasks or context.settings.early is not None or context.settings.marker_server is not None
-        for_tasks = for_tasks or context.provider.taken_by_hudi
+        for_tasks = for_tasks or self._needs_tasks
+        if for_tasks and self._believed is not None:
+            raise InvariantBroken("a write for tasks begins with what was not checked: do not believe it")
         self.memory.folders = tuple(folders)
         tail = context.log.last
         if tail is None or not context.log.has_same_locks(tail):  # the table may have been moved to these since
             tail, _ = context.look()
         known = context.snapshots.current
         begun = claimed(context, self._ahead, tail, () if for_tasks else folders, looks_later=not for_tasks)
-        tail, (instant, heartbeat, operation_id, _) = begun.tail, begun.claim
+        tail, (instant, heartbeat, operation_id, *_) = begun.tail, begun.claim
         with stopped_on_error(heartbeat):  # the claim stays, for the next recovery
             context.log.ensure_projected(tail)
             mark = self._mark(tail)
             listed = begun.listed if context.snapshots.current is known else {}
-            shown = self._showing(instant, action)
             if for_tasks:
-                context.storage.together(partial(self._open, instant), *shown)
+                context.storage.together(partial(self._open, instant), *Shown(context, instant, action).requests)
             heartbeat.start()
         _log.debug("%s %s has begun, after slot %d", action, instant, tail.number)
         began_ms = context.system.realtime_ms()
         state = TransactionState(instant, action, operation_id, mark, began_ms)
-        own_files = None if for_tasks else OwnFiles(context, state, shown, listed, begun.looks_later)
-        return Transaction(context, state, heartbeat, begun_here=True, own_files=own_files)
+        if for_tasks:
+            return Transaction(context, state, heartbeat, begun_here=True)
+        question: Question | None = LaterLook(context, state) if begun.looks_later else None
+        if self._believed is not None and self.memory_check is not None:
+            self._begun_by_belief = begun.claim
+            question = PutOffCheck(context, state, self.memory_check, self._believed)
+        own_files = OwnFiles(context, state, listed, begun.claim.announced, question)
+        return Transaction(context, state, heartbeat, True, own_files, self._next)
 
     def resume(self, state: TransactionState) -> Transaction:
         """Goes on with a transaction that another process began; its heartbeat beats from here as well."""
@@ -259,14 +315,16 @@ class TransactionManager:
         last call it does nothing: no writer can be known to have died since. After the first call, it lists claims and
         pending instants first, and the rest if there are any. With a memory it has to come before everything else.
         """
+        if self._believed is not None:
+            return []
         check = self.memory_check
         if check is not None and not self._holds(check):
             check = None
         self.memory_check = None
+        if not self._recovery_is_due():
+            return []
         memory, now_ns = self.memory, self.context.system.monotonic_ns()
         interval_ns = self.settings.heartbeat.interval_ms * 1_000_000
-        if memory.recovered_ns is not None and now_ns - memory.recovered_ns < interval_ns:
-            return []
         long_ago = memory.cleared_ns is None or now_ns - memory.cleared_ns >= _CLEARED_EVERY * interval_ns
         recovered: list[str] = []
         if long_ago or not finds_nothing(self.context, None if check is None else check.claims):
@@ -275,6 +333,11 @@ class TransactionManager:
             memory.cleared_ns = now_ns
         memory.recovered_ns = now_ns
         return recovered
+
+    def _recovery_is_due(self) -> bool:
+        recovered_ns = self.memory.recovered_ns
+        interval_ns = self.settings.heartbeat.interval_ms * 1_000_000
+        return recovered_ns is None or self.context.system.monotonic_ns() - recovered_ns >= interval_ns
 
     def _holds(self, check: MemoryCheck) -> bool:
         """Whether the memory is of this table; if not, it is dropped."""
@@ -300,19 +363,6 @@ class TransactionManager:
         """
         Markers(self.context.storage, instant).open()
         failpoint("begin.after_open")
-
-    def _showing(self, instant: str, action: str) -> list[Callable[[], None]]:
-        """The requests that put a claimed instant on the timeline."""
-        storage, system = self.context.storage, self.context.system
-
-        def show(state: Instant, step: str) -> None:
-            ensure_created(storage, state.path, b"", system)
-            failpoint(step)
-
-        return [
-            partial(show, requested(instant, action), "begin.after_requested"),
-            partial(show, inflight(instant, action), "begin.after_inflight"),
-        ]
 
     def _mark(self, tail: Tail) -> Mark:
         """The mark of a transaction that begins at this tail.

@@ -45,6 +45,7 @@ from lakelatch.transactions.early.server_client import ServerAddress
 from lakelatch.transactions.marker_server.service import serve_markers
 from lakelatch.transactions.markers.direct import Markers, is_base_file
 from lakelatch.transactions.markers.own_files import OwnFiles, ensure_not_ended
+from lakelatch.transactions.next_write import NextWrite
 from lakelatch.transactions.undo.recovery import bar_unless_completed
 from lakelatch.transactions.undo.rollback import roll_back
 
@@ -68,8 +69,9 @@ class Transaction:
         heartbeat: Heartbeat,
         begun_here: bool = False,
         own_files: OwnFiles | None = None,
+        next_write: NextWrite | None = None,
     ) -> None:
-        self._context = context
+        self._context, self._next = context, next_write
         self._begun_here = begun_here  # so no task of it beats for itself
         #: What makes data files, in this process alone, of a transaction that is not open for tasks; else None.
         self.own_files = own_files
@@ -370,8 +372,21 @@ class Transaction:
         self._cleaned_up = True
         self._heartbeat.stop()
         is_known = self._begun_here and self._context.settings.marker_server is None
-        announced = [*made, *self._swept] if is_known else None
+        unused = self.own_files.not_made if self.own_files is not None else []
+        announced = [*made, *self._swept, *unused] if is_known else None
         clean_up(self._context, self.instant, announced=announced, record=self.record)
+
+    def claim_next(self, event: Event) -> Sequence[Callable[[], None]]:
+        """See `Owner`. Only own files are announced by who begins."""
+        if self._next is None or self.own_files is None:
+            return ()
+        return self._next.claim_after(self._context, event, self.state.mark.slot)
+
+    def announce_next(self, made: Sequence[str]) -> Sequence[Callable[[], None]]:
+        """See `Owner`."""
+        if self._next is None or self.own_files is None:
+            return ()
+        return self._next.announce(self._context, self.instant, made, self.own_files.listed)
 
     def _count_commit(self) -> None:
         record(COMMITS, 1, {**self._context.labels, ACTION: self.state.action})

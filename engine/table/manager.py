@@ -57,6 +57,7 @@ def open_manager(
     config: TableConfig | None = None,
     is_new: bool = False,
     begins: bool = False,
+    stays_open: bool = False,
 ) -> Iterator[TransactionManager]:
     """Opens the manager that the options describe; its lock provider is closed at the end.
 
@@ -65,7 +66,8 @@ def open_manager(
     table, the lock service is called once in a process. If it does not answer, that is logged, since a write may never
     need it; for a new table it is an error.
     `remembers`: the manager begins with the state that the last such manager of this table in this process has read,
-    and leaves its own to the next one, unless the block fails. If it then `begins` a write, see `begin_ahead`.
+    and leaves its own to the next one, unless the block fails. If it then `begins` a write, see `begin_ahead`;
+    if the table `stays_open`, others follow, see `transactions/next_write.py`.
 
     Errors: `InvalidRequest` for options, and those of a lock service that does not answer before a table is made.
     """
@@ -94,6 +96,7 @@ def open_manager(
             memory=memory,
             open_table=partial(open_storage, options=options.storage),
             lock_check=check,
+            stays_open=stays_open,
         )
         if not _knows_locks(manager, identity) and (config is None or is_new):
             _ask(manager, identity, is_new=is_new or recorded is None)
@@ -217,20 +220,19 @@ def keep_written(table: OpenedTable) -> None:
         _remember(_tables, table.storage, table)
 
 
-def fits_last_written(storage: Storage, options: WriteOptions, schema: pa.Schema) -> bool:
-    """Whether a write of rows with these columns fits the table as this process has last left it, without a request.
+def fitted_to_last_written(storage: Storage, options: WriteOptions, schema: pa.Schema) -> OpenedTable | None:
+    """The table as this process has last left it, if a write of rows with these columns fits it, without a request.
 
-    It may not fit any more what is there now. False if this process has not written the table.
+    It may not fit any more what is there now. None if this process has not written the table.
     """
     with _guard:
         table = _tables.get(storage)
     if table is None:
-        return False
+        return None
     try:
-        fitted(agreeing(table, options), schema, options.on(table.config))
+        return fitted(agreeing(table, options), schema, options.on(table.config))
     except LakelatchError:
-        return False
-    return True
+        return None
 
 
 def _remember(known: OrderedDict[Hashable, T], place: Hashable, value: T) -> None:

@@ -45,6 +45,7 @@ from lakelatch.transactions.base.outcome import (
 )
 from lakelatch.transactions.conflicts.report import shown_loss
 from lakelatch.transactions.markers.own_files import NotBegun
+from lakelatch.transactions.next_write import NotConfirmed
 from lakelatch.transactions.several.part import Part, ensure_may_take_part, gives_way
 from lakelatch.transactions.transaction import OPEN, Transaction
 from lakelatch.transactions.winner import wait_for_winner
@@ -218,6 +219,8 @@ class Write(Commit, ABC):
         elif isinstance(found, Ended) and isinstance(found.error, NotBegun) and self._transaction is not None:
             self._files = None
             self._transaction.end(found, (), keep=False)
+            if isinstance(found.error, NotConfirmed):
+                raise found.error
             return None
         else:
             outcome = super().follow(found)

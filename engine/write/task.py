@@ -247,6 +247,8 @@ class WriteTask:
         depth = len(partition.split("/")) if partition else 0
         text = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={depth}\n"
         self.storage.put_if_absent(path, text.encode("ascii"))
+        if self.own is not None and partition in self.own.listed:
+            self.own.listed[partition] = {*self.own.listed[partition], PARTITION_METADATA}
 
 
 def few_partitions(rows: pa.Table, config: TableConfig) -> frozenset[str]:

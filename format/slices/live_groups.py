@@ -6,7 +6,7 @@ ours: two live file groups of one bucket would show each key twice, and stop Jav
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.bucket_index import bucket_of_file_id
@@ -22,16 +22,16 @@ from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
 class LiveGroups:
     """The file id of each bucket, for one writing process; used by one thread.
 
-    Each partition is listed once, on first use, unless its names are `listed` already. If all its files have the names
-    given by `ours`, or are known to be replaced or of a cancelled plan, that is the only request; otherwise the
+    Each partition is listed once, on first use, unless its names are `listed`; then they are. If all its files have the
+    names given by `ours`, or are known to be replaced or of a cancelled plan, that is the only request; otherwise the
     timeline decides which of them are live.
     Later commits and rollbacks are not seen here: the commit checks for them.
     """
 
     def __init__(
-        self, storage: Storage, config: TableConfig, ours: FileIds, listed: Mapping[str, Collection[str]] | None = None
+        self, storage: Storage, config: TableConfig, ours: FileIds, listed: dict[str, Collection[str]] | None = None
     ) -> None:
-        self._listed = listed or {}
+        self._listed = {} if listed is None else listed
         self._storage = storage
         self._config = config
         self._ours = ours
@@ -62,7 +62,7 @@ class LiveGroups:
     def _look(self, partition: str) -> dict[int, str]:
         names = self._listed.get(partition)
         if names is None:
-            names = self._storage.names(partition)
+            names = self._listed[partition] = self._storage.names(partition)
         if PARTITION_METADATA in names:
             self._marked.add(partition)
         files = map(parse_data_file, names)

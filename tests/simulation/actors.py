@@ -122,6 +122,7 @@ class Actor:
                 slots_kept=self.setting.slots_kept,
                 memory=last.memory if last is not None else None,
                 open_table=self._open_table,
+                stays_open=self.setting.own_files and self.setting.remembers,
             )
         manager = self._managers[mode]
         if self.setting.crowded:
@@ -134,6 +135,14 @@ class Actor:
         if self.setting.own_files:
             manager.begin_ahead()
         return manager
+
+    def begin_write(self, mode: str) -> Transaction:
+        """Begins a write after a recovery; in some runs it goes by what is remembered."""
+        manager = self.manager_for_write(mode)
+        believes = self.setting.own_files and self.setting.remembers and manager.believe(lambda: True)
+        manager.recover()
+        here = self.setting.own_files and (believes or self.random.random() < 0.5)
+        return manager.begin(for_tasks=not here)
 
     def storage_time_ms(self) -> int:
         return self.manager(NON_BLOCKING).context.observer.storage_time_ms()
@@ -162,9 +171,7 @@ class Actor:
 
     def transfer(self) -> None:
         """Reads two accounts, and writes both: wrong as soon as anybody else's transfer comes in between."""
-        manager = self.manager_for_write(OPTIMISTIC)
-        manager.recover()
-        transaction = manager.begin(for_tasks=not (self.setting.own_files and self.random.random() < 0.5))
+        transaction = self.begin_write(OPTIMISTIC)
         with aborted_on_error(transaction):
             one, other = self.random.sample(ACCOUNTS, 2)
             amount = self.random.randrange(1, 100)
@@ -180,9 +187,7 @@ class Actor:
             self.commit(transaction, CommitMetadata(tuple(stats), "UPSERT", {WRITER_KEY: self.name}))
 
     def append(self) -> None:
-        manager = self.manager_for_write(NON_BLOCKING)
-        manager.recover()
-        transaction = manager.begin(for_tasks=not (self.setting.own_files and self.random.random() < 0.5))
+        transaction = self.begin_write(NON_BLOCKING)
         with aborted_on_error(transaction):
             groups = self.random.sample(JOURNALS, self.random.choice((1, 2)))
             contents = {group: {"group": group, "base": [], "optimistic": False} for group in groups}

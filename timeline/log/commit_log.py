@@ -52,7 +52,7 @@ from lakelatch.timeline.log.events import (
 )
 from lakelatch.timeline.log.lock_names import WrongLocks, agree, joined, named_locks
 from lakelatch.timeline.log.log_reader import WAITING_NAME, LogReader, Tail
-from lakelatch.timeline.log.projection import Fate, Projections
+from lakelatch.timeline.log.projection import Fate, Projections, Shower
 from lakelatch.timeline.log.snapshots import Snapshots
 from lakelatch.timeline.snapshot import Snapshot
 
@@ -127,7 +127,7 @@ class CommitLog(LogReader):
         tail: Tail,
         take_time: Callable[[str], str],
         oldest_needed: Callable[[], int],
-        shown: Callable[[], None] | None = None,
+        shower: Shower | None = None,
         others: Sequence[Event] = (),
         prepared: Prepared | None = None,
     ) -> Event | None:
@@ -135,10 +135,9 @@ class CommitLog(LogReader):
 
         Of one event each call has the same operation id, so that it is found if an earlier call has added it, or if
         another writer has. `take_time(above)` gives a fresh time greater than `above`. `oldest_needed()` is the lowest
-        slot number that somebody may still have to read. `shown` is called once the event's file was made here, beside
-        the last listing of the timeline, and raises nothing. `others` are completed writes that the same slot commits,
-        after this event and in this order. A `prepared` event whose decision says that it does not count has lost, as
-        if others had been faster.
+        slot number that somebody may still have to read. `shower` shows the event. `others` are completed writes
+        that the same slot commits, after this event and in this order. A `prepared` event whose decision says that it
+        does not count has lost, as if others had been faster.
 
         Errors: `WrongLocks`; `CommitUnknown` if a lost answer could not be resolved, or if the slot was created and
         what has to follow failed; `TransactionEnded` if a foreign writer rolled the instant back before its file was
@@ -160,7 +159,7 @@ class CommitLog(LogReader):
         if place is _Place.NONE:
             self._drop_content(event)
             return None
-        self._finish(event, stored, tail, place, shown)
+        self._finish(event, stored, tail, place, shower)
         return _of_operation(stored, event.operation_id)
 
     def conclude(self, event: Event, tail: Tail) -> None:
@@ -343,7 +342,7 @@ class CommitLog(LogReader):
         stored: tuple[Event, ...],
         after: Tail,
         place: _Place,
-        shown: Callable[[], None] | None,
+        shower: Shower | None,
     ) -> None:
         """All that follows a created slot that is part of the log. No failure here undoes the slot."""
         if place is _Place.GONE:  # which says nothing of the other events: their files must not be made
@@ -352,7 +351,7 @@ class CommitLog(LogReader):
         try:
             # What has been overtaken may have been shown, and archived, long ago: then the look has to be a new one.
             checked = after.listing if place is _Place.LAST else None
-            fates = self.projections.show_all(stored, self.content, checked, shown)
+            fates = self.projections.show_all(stored, self.content, checked, shower)
             self._cache[event.number] = stored
             self._looked_at = max(self._looked_at, event.number)
             self._seen(Tail(event.number, stored))

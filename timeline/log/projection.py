@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
+from typing import Protocol
 
 from lakelatch.failpoints import failpoint
 from lakelatch.storage.conditional_puts import ensure_created
@@ -55,6 +56,18 @@ class Fate(Enum):
     ROLLED_BACK = "others have rolled it back"
 
 
+class Shower(Protocol):
+    """Who shows an event of its own, and what it asks meanwhile; none of these requests raises anything."""
+
+    def beside_file(self, event: Event) -> Sequence[Callable[[], None]]:
+        """Requests beside the put of the event's file, if the slot has no other event."""
+        ...
+
+    def beside_last_look(self) -> Sequence[Callable[[], None]]:
+        """Requests beside the second look, once the file was made here."""
+        ...
+
+
 class Projections:
     """The files of one table's slots. Threads may share it; it remembers only what cannot change."""
 
@@ -69,20 +82,20 @@ class Projections:
         event: Event,
         content: Callable[[Event], bytes],
         checked: Snapshot | None = None,
-        shown: Callable[[], None] | None = None,
+        shower: Shower | None = None,
     ) -> Fate:
         """Makes the event's file if nobody has; what has become of it.
 
         `checked` is the listing that a slot was checked against which was created just now. It is the look
-        before the put; foreign writers do not know that the slot was created in between. `shown` is
-        called beside the second look, if the file was made here.
+        before the put; foreign writers do not know that the slot was created in between. `shower` is who
+        created it.
 
         Completed files that the event undoes go, so whoever adds a slot after it finds the timeline without them. Their
         names never come back: a requested time is used once. A completed file that is there and should not be, because
         it came back after others took it away, is removed.
         Errors: `CorruptTable` for a history or a rollback's plan that cannot be read.
         """
-        fate = self._show(event, content, checked, shown)
+        fate = self._show(event, content, checked, shower)
         if event.undoes:
             names = self._snapshots.list().listed
             for name in (name for name in event.undoes if name in names):
@@ -95,11 +108,11 @@ class Projections:
         events: Sequence[Event],
         content: Callable[[Event], bytes],
         checked: Snapshot | None = None,
-        shown: Callable[[], None] | None = None,
+        shower: Shower | None = None,
     ) -> list[Fate]:
         """The same for all events of a slot, in the order of their times. Several are completed writes."""
         if len(events) == 1:
-            return [self.show(events[0], content, checked, shown)]
+            return [self.show(events[0], content, checked, shower)]
         if checked is not None and not all(self._has_witness(event, checked) for event in events):
             checked = None  # of others that had not begun when it was made
         listing, made = self._snapshots.list() if checked is None else checked, set[str]()
@@ -118,7 +131,7 @@ class Projections:
         ]
         if not any(there):
             return fates
-        look, removed = self._second_look(shown), set[str]()
+        look, removed = self._second_look(shower), set[str]()
         for place in sorted(range(len(events)), key=lambda place: events[place].instant):  # as an archiver removes them
             event = events[place]
             if there[place]:
@@ -148,7 +161,7 @@ class Projections:
         event: Event,
         content: Callable[[Event], bytes],
         checked: Snapshot | None,
-        shown: Callable[[], None] | None,
+        shower: Shower | None,
     ) -> Fate:
         if event.kind == WITHDRAW:
             return Fate.THERE
@@ -164,8 +177,10 @@ class Projections:
             fate = self.fate(event)
             if fate is not Fate.NEVER:
                 return fate
-        made = self._make(event, content)
-        return self._kept(event, self._second_look(shown), made=True) if made is Fate.THERE else made
+        beside = () if shower is None else shower.beside_file(event)
+        made: list[Fate] = []
+        self._storage.together(lambda: made.append(self._make(event, content)), *beside)
+        return self._kept(event, self._second_look(shower), made=True) if made[0] is Fate.THERE else made[0]
 
     def fate(self, event: Event, listing: Snapshot | None = None) -> Fate:
         """The fate of an event's file, by a listing that is made now if none is given; nothing is changed."""
@@ -290,10 +305,11 @@ class Projections:
         self._storage.delete(event.path)
         return Fate.ARCHIVED
 
-    def _second_look(self, beside: Callable[[], None] | None = None) -> Snapshot:
+    def _second_look(self, shower: Shower | None = None) -> Snapshot:
         """The timeline after a file was made, or was found without its witness."""
         looks: list[Snapshot] = []
-        self._storage.together(lambda: looks.append(self._snapshots.list()), *([beside] if beside is not None else []))
+        beside = () if shower is None else shower.beside_last_look()
+        self._storage.together(lambda: looks.append(self._snapshots.list()), *beside)
         return looks[0]
 
     def _kept(self, event: Event, listing: Snapshot, made: bool, removed: Collection[str] = ()) -> Fate:

@@ -257,11 +257,11 @@ class _Loop(Generic[T]):
             return context.clock.now(floor) if lease is None else context.clock.next(floor, lease)
 
         oldest_needed = partial(context.observer.oldest_start_slot, default=2**62)
-        shown = intent.shown if lease is None else None
+        shower = intent if lease is None else None
         part = intent.part()
         prepared = None if part is None else _WithoutLock(part, self._release, self._race)
         try:
-            event = context.log.create(draft, place.tail, take_time, oldest_needed, shown, others, prepared)
+            event = context.log.create(draft, place.tail, take_time, oldest_needed, shower, others, prepared)
         except LakelatchError as error:
             if claimed and not isinstance(error, CommitUnknown):
                 context.storage.delete(heartbeat_path(claimed))

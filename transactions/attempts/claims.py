@@ -46,12 +46,16 @@ def heartbeat_of(context: TransactionContext, state: TransactionState) -> Heartb
 
 
 class Claim(NamedTuple):
-    """A requested time that is claimed for an operation, whose heartbeat names the slot after which it begins."""
+    """A requested time that is claimed for an operation, whose heartbeat names the slot after which it begins.
+
+    `announced` are the paths of files whose markers are there already.
+    """
 
     instant: str
     heartbeat: Heartbeat
     operation_id: str
     start_slot: int
+    announced: tuple[str, ...] = ()
 
 
 def claim_time(context: TransactionContext, floor: str, start_slot: int) -> Claim:
@@ -76,6 +80,9 @@ def give_back(context: TransactionContext, claim: Claim, log_time: str = "") -> 
     """
     claim.heartbeat.stop()
     if claim.instant > log_time:
+        return
+    if claim.announced:
+        clean_up(context, claim.instant)
         return
     try:
         context.storage.delete(heartbeat_path(claim.instant))

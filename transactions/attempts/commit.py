@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from lakelatch.errors import CommitUnknown, InvalidRequest, InvariantBroken
@@ -60,6 +61,14 @@ class Owner(Protocol):
 
     def tidy(self, made: Iterable[str]) -> None:
         """Removes what announced these and others, once the commit can be seen. Raises nothing."""
+        ...
+
+    def claim_next(self, event: Event) -> Sequence[Callable[[], None]]:
+        """Requests that claim the time of the next write, if the table stays open for it; they raise nothing."""
+        ...
+
+    def announce_next(self, made: Sequence[str]) -> Sequence[Callable[[], None]]:
+        """Requests that announce the files of the next write, if it was claimed and goes where this one went."""
         ...
 
     def end(self, outcome: Outcome, made: Iterable[str], keep: bool) -> Outcome:
@@ -211,10 +220,13 @@ class Commit(Intent[Outcome]):
     def part(self) -> Part[Commit] | None:
         return self._part
 
-    def shown(self) -> None:
+    def beside_file(self, event: Event) -> Sequence[Callable[[], None]]:
+        return self._owner.claim_next(event)
+
+    def beside_last_look(self) -> Sequence[Callable[[], None]]:
         if self._part is not None:
             self._part.show()
-        self._owner.tidy(self._made)
+        return (partial(self._owner.tidy, self._made), *self._owner.announce_next(self._made))
 
     def added(self, event: Event, place: Place) -> Committed:
         if place.watch is not None:

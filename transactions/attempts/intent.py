@@ -141,9 +141,13 @@ class Intent(ABC, Generic[T]):
         """The part of a transaction over several tables that this event is, if it is one."""
         return None
 
-    def shown(self) -> None:
-        """Called without the lock, when all can see the event, beside the last look at the timeline; never raises."""
-        return
+    def beside_file(self, event: Event) -> Sequence[Callable[[], None]]:
+        """What is asked, without the lock, beside the put of the event's file; it never raises."""
+        return ()
+
+    def beside_last_look(self) -> Sequence[Callable[[], None]]:
+        """The same when all can see the event, beside the last look at the timeline."""
+        return ()
 
     def added(self, event: Event, place: Place) -> Added:
         """What it is once it has its slot, after this place; the lock is still held, if it was."""

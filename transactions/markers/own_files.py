@@ -8,7 +8,8 @@ the timeline: whoever finds one of them without the others has the claim, and ro
 
 Who has claimed its instant beside the check of what is remembered has not asked the log since. It announces its first
 files and asks the log at the same time whether the claim came in time, and only then is the instant shown, beside the
-check for its end: both come after the marker, as above, and before any file.
+check for its end: both come after the marker, as above, and before any file. Where the log was read after the claim,
+and the files were announced, before the write began (`next_write.py`), all of this is asked at once.
 
 A rollback has its slot before it lists the markers. So if the log has none after the marker was there, every rollback
 will find the marker, and sweep the file. The claim does not suffice: a beat that was under way brings it back after it
@@ -17,14 +18,16 @@ was removed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 from lakelatch.errors import TransactionEnded
 from lakelatch.failpoints import failpoint
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.conditional_puts import create_own, ensure_created
 from lakelatch.storage.contract import path_below
+from lakelatch.timeline.instant import inflight, requested
 from lakelatch.transactions.base.after_claim import came_in_time, ensure_same_log, was_used
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.markers.direct import Markers, sweep_file
@@ -32,27 +35,91 @@ from lakelatch.transactions.markers.direct import Markers, sweep_file
 _HELD_BYTES = 16 * 1024 * 1024
 
 
+class Question(Protocol):
+    """What has to be answered before an instant's name may be used."""
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether the log was read after the claim was there; then the instant may be shown beside the question."""
+        ...
+
+    def ask(self, beside: Iterable[Callable[[], None]]) -> None:
+        """Asks, and makes other requests at the same time.
+
+        If it `has_looked`, the answer is also that the instant has not ended. Errors: `NotBegun`; `Unavailable` for a
+        table that has gone; `WrongLocks`.
+        """
+        ...
+
+
+class LaterLook:
+    """Asks the log whether the claim came in time; until then it names nothing."""
+
+    has_looked = False
+
+    def __init__(self, context: TransactionContext, state: TransactionState) -> None:
+        self._context, self._state = context, state
+
+    def ask(self, beside: Iterable[Callable[[], None]]) -> None:
+        self._context.storage.together(self._look, *beside)
+
+    def _look(self) -> None:
+        log, instant, start = self._context.log, self._state.instant, self._state.mark.slot
+        tail = log.tail()
+        ensure_same_log(log, start, tail)
+        log.ensure_same_locks(tail)
+        if not came_in_time(log, start, tail) or was_used(log, instant, start, tail):
+            raise NotBegun(
+                f"instant {instant} could not begin, because others have used its time, or have committed too much "
+                "meanwhile: begin a new one",
+                instant=instant,
+            )
+
+
+class Shown:
+    """The files that put a claimed instant on the timeline."""
+
+    def __init__(self, context: TransactionContext, instant: str, action: str) -> None:
+        self._context = context
+        self._files = (requested(instant, action), inflight(instant, action))
+
+    @property
+    def requests(self) -> Sequence[Callable[[], None]]:
+        steps = ("begin.after_requested", "begin.after_inflight")
+        return [partial(self._put, file.path, step) for file, step in zip(self._files, steps, strict=True)]
+
+    def take_back(self) -> None:
+        """Removes them, before anything was written under them."""
+        for file in reversed(self._files):
+            self._context.storage.delete(file.path)
+
+    def _put(self, path: str, step: str) -> None:
+        ensure_created(self._context.storage, path, b"", self._context.system)
+        failpoint(step)
+
+
 class OwnFiles:
     """The files of one transaction, for its own process and one thread of it.
 
     Files are held until `place`, which makes them in parallel; when many bytes are held, they are made at once.
-    `shown` are the requests that put the instant on the timeline, before its first file. `listed` has the names in
-    folders that were listed after the last commit that the transaction knows, so that no later one is missing there.
-    `looks_later`: the log has not been asked since the claim was there.
+    `shown` puts the instant on the timeline, before its first file. `listed` has the names in folders that were listed
+    after the last commit that the transaction knows, so that no later one is missing there. `announced_before` are the
+    paths of files whose markers are there. The `question` is still open; None if the claim is known to be good.
     """
 
     def __init__(
         self,
         context: TransactionContext,
         state: TransactionState,
-        shown: Iterable[Callable[[], None]] = (),
         listed: Mapping[str, Collection[str]] | None = None,
-        looks_later: bool = False,
+        announced_before: Collection[str] = (),
+        question: Question | None = None,
     ) -> None:
-        self.listed = listed or {}
+        self.listed: dict[str, Collection[str]] = dict(listed or {})
         self._context = context
         self._state = state
-        self._shown, self._looks_later = tuple(shown), looks_later
+        self._question, self._before = question, frozenset(announced_before)
+        self._shown: Shown | None = Shown(context, state.instant, state.action)
         self._markers = Markers(context.storage, state.instant)
         self._announced: dict[str, None] = {}
         self._held: dict[str, bytes] = {}
@@ -64,43 +131,49 @@ class OwnFiles:
         Errors: `TransactionEnded` if the instant has ended, `NotBegun` if its time is not to be used; then they must
         not be made.
         """
-        new = [file for file in files if path_below(*file) not in self._announced]
-        if not new and not self._shown:
+        asked = [file for file in files if path_below(*file) not in self._announced]
+        if not asked and self._shown is None:
             return
-        storage, system = self._context.storage, self._context.system
-
-        def announce(marker: str) -> None:
-            ensure_created(storage, marker, b"", system)
-            failpoint("mark.after")
-
-        announcing = [partial(announce, self._markers.path_of(*file)) for file in new]
-        if self._looks_later:
-            storage.together(self.ensure_begun, *announcing)
-            storage.together(partial(ensure_not_ended, self._context, self._state), *self._shown)
-        else:
-            storage.together(*self._shown, *announcing)
+        announcing = [
+            partial(self._announce, self._markers.path_of(*file))
+            for file in asked
+            if path_below(*file) not in self._before
+        ]
+        if self._question is None:
+            self._show(announcing)
             ensure_not_ended(self._context, self._state)
-        self._shown = ()
-        self._announced.update((path_below(*file), None) for file in new)
+        elif announcing or not self._question.has_looked:
+            self._ask(self._question, announcing)
+            self._show([partial(ensure_not_ended, self._context, self._state)])
+        else:
+            self._ask_and_show(self._question)
+        self._shown = None
+        self._announced.update((path_below(*file), None) for file in asked)
 
     def ensure_begun(self) -> None:
-        """Asks the log whether the claim came in time, if nobody has asked that yet; until then it names nothing.
+        """Has the open question answered, if there is one. Errors: those of `Question.ask`."""
+        if self._question is not None:
+            self._ask(self._question, ())
 
-        Errors: `NotBegun`; `Unavailable` for a table that has gone; `WrongLocks`.
-        """
-        if not self._looks_later:
-            return
-        log, instant, start = self._context.log, self._state.instant, self._state.mark.slot
-        tail = log.tail()
-        ensure_same_log(log, start, tail)
-        log.ensure_same_locks(tail)
-        if not came_in_time(log, start, tail) or was_used(log, instant, start, tail):
-            raise NotBegun(
-                f"instant {instant} could not begin, because others have used its time, or have committed too much "
-                "meanwhile: begin a new one",
-                instant=instant,
-            )
-        self._looks_later = False
+    def _ask(self, question: Question, beside: Iterable[Callable[[], None]]) -> None:
+        question.ask(beside)
+        self._question = None
+
+    def _show(self, beside: Iterable[Callable[[], None]]) -> None:
+        shown = () if self._shown is None else self._shown.requests
+        self._context.storage.together(*beside, *shown)
+
+    def _ask_and_show(self, question: Question) -> None:
+        shown = Shown(self._context, self._state.instant, self._state.action)
+        try:
+            self._ask(question, shown.requests)
+        except NotBegun:
+            shown.take_back()
+            raise
+
+    def _announce(self, marker: str) -> None:
+        ensure_created(self._context.storage, marker, b"", self._context.system)
+        failpoint("mark.after")
 
     def create(self, partition: str, name: str, data: bytes) -> None:
         """Makes a data file, with its checksum, at `place` or before; its name is no other file's.
@@ -112,6 +185,11 @@ class OwnFiles:
         self._held_bytes += len(data)
         if self._held_bytes > _HELD_BYTES:
             self.place()
+
+    @property
+    def not_made(self) -> list[str]:
+        """The paths of files that were announced before, and are none of this write: nobody has begun to make them."""
+        return [path for path in self._before if path not in self._announced]
 
     @property
     def announced(self) -> list[str]:

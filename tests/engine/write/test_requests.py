@@ -43,6 +43,15 @@ def test_a_small_write_of_an_arrow_table(storage: CountingStorage) -> None:
     assert (len(storage.calls), storage.steps) == (19, 8), storage.story()
 
 
+def test_a_small_write_of_a_table_that_stays_open(storage: CountingStorage) -> None:
+    """The third one knows that it is alone, as the second one was."""
+    with ArrowTable("memory://orders", OPTIONS) as table:
+        for number in range(4):
+            storage.forget()
+            table.upsert(pa.table({"id": [f"{number}"]}))
+        assert (len(storage.calls), storage.steps) == (17, 6), storage.story()
+
+
 class _Meanwhile(CountingStorage):
     """Where others do something once, right before the first such request."""
 

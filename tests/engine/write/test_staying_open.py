@@ -1,0 +1,170 @@
+"""Small writes of a table that stays open: each makes the next one ready, which goes by what is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from bare_table import expire, write
+from storages.counting import CountingStorage
+
+from lakelatch.engine import writing
+from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.options.manager import ManagerOptions
+from lakelatch.engine.table.manager import open_manager
+from lakelatch.locks.options import PROVIDER
+from lakelatch.storage.contract import Storage
+from lakelatch.system import REAL_SYSTEM
+from lakelatch.testing.clock import ManualSystem
+from lakelatch.timeline.instant import CLAIMS_FOLDER, TIMELINE_FOLDER
+from lakelatch.timeline.log.log_reader import LogReader
+from lakelatch.timeline.table_config import PROPERTIES_PATH
+from lakelatch.transactions.markers.files import MARKERS_FOLDER
+
+OPTIONS = {
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.bucket.index.num.buckets": 1,
+    "hoodie.compact.inline": "false",
+    PROVIDER: "in_process",
+}
+
+
+@pytest.fixture
+def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingStorage]:
+    made = CountingStorage(request.node.name)
+    monkeypatch.setattr(writing, "open_storage", lambda *_: made)
+    yield made
+
+
+@pytest.fixture
+def system() -> ManualSystem:
+    return ManualSystem(REAL_SYSTEM.realtime_ms())
+
+
+def upsert(table: ArrowTable, *keys: str) -> str:
+    return table.upsert(pa.table({"id": list(keys)})).instant
+
+
+def opened(system: ManualSystem, storage: CountingStorage, **options: object) -> ArrowTable:
+    """A table that stays open, and whose next write is ready."""
+    table = ArrowTable("memory://orders", {**OPTIONS, **options}, system).__enter__()
+    for key in ("a", "b"):
+        upsert(table, key)
+    assert len(claims(storage)) == 1
+    storage.forget()
+    return table
+
+
+def claims(storage: Storage) -> list[str]:
+    return list(storage.list(CLAIMS_FOLDER).files)
+
+
+def markers(storage: Storage) -> list[str]:
+    return list(storage.walk(MARKERS_FOLDER))
+
+
+def pending(storage: Storage) -> list[str]:
+    names = storage.list(TIMELINE_FOLDER).files
+    ended = {name.partition("_")[0] for name in names if "_" in name}
+    return [name for name in names if "_" not in name and name.partition(".")[0] not in ended]
+
+
+def slots(storage: Storage) -> int:
+    return LogReader(storage).tail().number
+
+
+def others_write(storage: Storage, system: ManualSystem, group: str = "x") -> str:
+    with open_manager(storage, ManagerOptions.from_options({PROVIDER: "in_process"}), system) as manager:
+        manager.recover()
+        return write(manager, group).instant
+
+
+def test_the_write_has_the_time_that_was_claimed_for_it(storage: CountingStorage, system: ManualSystem) -> None:
+    table = opened(system, storage)
+    (claimed,) = claims(storage)
+    storage.forget()
+    assert upsert(table, "c") == claimed and storage.steps == 6, storage.story()
+    assert pending(storage) == [] and len(claims(storage)) == 1
+
+
+def test_the_end_of_the_block_gives_back_what_nobody_needs(storage: CountingStorage, system: ManualSystem) -> None:
+    table = opened(system, storage)
+    before = slots(storage)
+    table.__exit__()
+    assert claims(storage) == markers(storage) == pending(storage) == [] and slots(storage) == before + 1
+    upsert(table, "c")
+    assert claims(storage) == markers(storage) == []
+
+
+def test_others_have_committed_meanwhile(storage: CountingStorage, system: ManualSystem) -> None:
+    """The write begins anew, and leaves nothing of the time that was ready for it."""
+    table = opened(system, storage)
+    (claimed,) = claims(storage)
+    system.advance(1)
+    other = others_write(storage, system)
+    assert upsert(table, "c") > other > claimed
+    assert claims(storage) == markers(storage) == pending(storage) == []
+
+
+def test_nothing_is_made_ready_while_others_write_too(storage: CountingStorage, system: ManualSystem) -> None:
+    table = opened(system, storage)
+    for _ in range(3):
+        system.advance(1)
+        others_write(storage, system)
+        upsert(table, "c")
+        assert claims(storage) == []
+    upsert(table, "d")
+    assert len(claims(storage)) == 1
+
+
+def test_others_have_taken_it_for_dead(storage: CountingStorage, system: ManualSystem) -> None:
+    table = opened(system, storage)
+    (claimed,) = claims(storage)
+    expire(storage, claimed)
+    with open_manager(storage, ManagerOptions.from_options({PROVIDER: "in_process"}), system) as manager:
+        assert manager.recover() == [claimed]
+    assert upsert(table, "c") > claimed
+    assert claims(storage) == markers(storage) == pending(storage) == []
+
+
+def test_another_table_is_in_its_place(storage: CountingStorage, system: ManualSystem) -> None:
+    table = opened(system, storage)
+    for path in list(storage.walk("")):
+        storage.delete(path)
+    with ArrowTable("memory://orders", OPTIONS, system) as other:
+        upsert(other, "x")
+    before = slots(storage)
+    upsert(table, "c")
+    assert slots(storage) == before + 1 and pending(storage) == []
+
+
+def test_its_properties_have_changed(storage: CountingStorage, system: ManualSystem) -> None:
+    table = opened(system, storage)
+    (claimed,) = claims(storage)
+    storage.put(PROPERTIES_PATH, storage.read(PROPERTIES_PATH) + b"hoodie.table.cdc.enabled=true\n")
+    assert upsert(table, "c") != claimed and pending(storage) == []
+
+
+def test_files_that_it_does_not_make_after_all(storage: CountingStorage, system: ManualSystem) -> None:
+    """Their markers go with the others; no name is barred, since nobody has begun to make such a file."""
+    table = opened(system, storage, **{"hoodie.bucket.index.num.buckets": 8})
+    (ready,) = markers(storage)
+    for key in range(20):
+        upsert(table, f"{key}")
+    assert len(markers(storage)) == 1 and markers(storage) != [ready]
+    data = [path for path in storage.walk("") if ".log." in path and not path.startswith(".hoodie/")]
+    assert len(data) == 22 and all(storage.read(path) for path in data)
+    table.__exit__()
+    assert markers(storage) == claims(storage) == []
+
+
+def test_a_write_for_a_new_partition(storage: CountingStorage, system: ManualSystem) -> None:
+    options = {"hoodie.datasource.write.partitionpath.field": "day"}
+    table = ArrowTable("memory://orders", {**OPTIONS, **options}, system).__enter__()
+    steps = []
+    for day in ("1", "1", "1", "2", "2", "2"):
+        storage.forget()
+        table.upsert(pa.table({"id": ["a"], "day": [day]}))
+        steps.append(storage.steps)
+    assert steps[2] == steps[-1] == 6 and steps[3] > 6
