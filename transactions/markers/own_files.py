@@ -139,12 +139,13 @@ class OwnFiles:
             for file in asked
             if path_below(*file) not in self._before
         ]
+        storage, showing = self._context.storage, () if self._shown is None else self._shown.requests
         if self._question is None:
-            self._show(announcing)
+            storage.together(*showing, *announcing)
             ensure_not_ended(self._context, self._state)
         elif announcing or not self._question.has_looked:
             self._ask(self._question, announcing)
-            self._show([partial(ensure_not_ended, self._context, self._state)])
+            storage.together(partial(ensure_not_ended, self._context, self._state), *showing)
         else:
             self._ask_and_show(self._question)
         self._shown = None
@@ -158,10 +159,6 @@ class OwnFiles:
     def _ask(self, question: Question, beside: Iterable[Callable[[], None]]) -> None:
         question.ask(beside)
         self._question = None
-
-    def _show(self, beside: Iterable[Callable[[], None]]) -> None:
-        shown = () if self._shown is None else self._shown.requests
-        self._context.storage.together(*beside, *shown)
 
     def _ask_and_show(self, question: Question) -> None:
         shown = Shown(self._context, self._state.instant, self._state.action)
