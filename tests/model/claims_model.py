@@ -185,7 +185,8 @@ class ClaimModel:
     def _beside(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         """Announces its file beside the look at the tail, and then shows the instant beside the look at the log.
 
-        Each look says whether the instant has ended; if so, the request beside it may still arrive.
+        Each look says whether the instant has ended; if so, the request beside it may still arrive. There may be any time
+        between the two: a table that stays open has the first one behind the commit before.
         """
         one, other = self._beside_in_order()
         both, look_first, request_first, in_vain = one if mine.step in one else other
@@ -198,7 +199,7 @@ class ClaimModel:
             yield done, _drives(after, who, {both: request_first, look_first: then, in_vain: "gave up"}[mine.step])
         if mine.step in (both, request_first):
             ended = any(instant == mine.time for _, instant, _, _ in state.log)
-            if ended:
+            if ended and (announces or self.rules.driver_asks):
                 yield "asks, and has ended", _drives(state, who, in_vain if mine.step == both else "gave up")
             else:
                 yield "asks, and may go on", _drives(state, who, look_first if mine.step == both else then)

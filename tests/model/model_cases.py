@@ -259,6 +259,7 @@ OWN_FILE_MISTAKES = [
         "w1 is given time 1 once more",
         replace(BESIDE, drivers=2, beats=0, repeated_times=1, recovers=False, looks_before_showing=False),
     ),
+    _claims("claimed ahead, not asked again", LEFT_BEHIND, "h0 lists the markers", replace(BESIDE, driver_asks="")),
     _claims("own files, asked first", LEFT_BEHIND, "w0 announces its file", replace(OWN, announces_first=False)),
 ]
 
