@@ -185,7 +185,7 @@ class ClaimModel:
     def _beside(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         """Announces its file beside the look at the tail, and then shows the instant beside the look at the log.
 
-        Each look says whether the instant has ended; if so, the request beside it may still arrive. There may be any time
+        Each look says whether the instant has ended; if so, the request beside it may still arrive. Any time may lie
         between the two: a table that stays open has the first one behind the commit before.
         """
         one, other = self._beside_in_order()
