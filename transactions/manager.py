@@ -34,9 +34,7 @@ from lakelatch.transactions.ahead import Ahead
 from lakelatch.transactions.attempts.attempt import run
 from lakelatch.transactions.attempts.checks import known_to_plan
 from lakelatch.transactions.attempts.claims import (
-    Claim,
     PlanBusy,
-    give_back,
     heartbeat_of,
     release_claim,
     take_claim,
@@ -117,7 +115,6 @@ class TransactionManager:
         self.memory_check = None if memory is None else MemoryCheck(memory, observer)
         self._ahead: Ahead | None = None
         self._believed: Callable[[], bool] | None = None  # of a write whose first requests confirm what is remembered
-        self._begun_by_belief: Claim | None = None
         self._next = None  # what writes make ready for the next one, if the table stays open
         if stays_open:
             self._next = self.memory.next_write = self.memory.next_write or NextWrite()
@@ -177,10 +174,7 @@ class TransactionManager:
             withdraw(self.context, claim)
 
     def doubt(self) -> None:
-        """Forgets what was believed, so that it is checked first, and gives back the time that was to be used."""
-        claim, self._begun_by_belief, tail = self._begun_by_belief, None, self.context.log.last
-        if claim is not None and tail is not None:
-            give_back(self.context, claim, tail.time)
+        """Forgets what was believed, so that it is checked first."""
         self._believed = None
         self.give_up()
         if self.memory_check is not None:
@@ -242,7 +236,6 @@ class TransactionManager:
             return Transaction(context, state, heartbeat, begun_here=True)
         question: Question | None = LaterLook(context, state) if begun.looks_later else None
         if self._believed is not None and self.memory_check is not None:
-            self._begun_by_belief = begun.claim
             question = PutOffCheck(context, state, self.memory_check, self._believed)
         own_files = OwnFiles(context, state, listed, begun.claim.announced, question)
         return Transaction(context, state, heartbeat, True, own_files, self._next)

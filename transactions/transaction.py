@@ -45,7 +45,7 @@ from lakelatch.transactions.early.server_client import ServerAddress
 from lakelatch.transactions.marker_server.service import serve_markers
 from lakelatch.transactions.markers.direct import Markers, is_base_file
 from lakelatch.transactions.markers.own_files import OwnFiles, ensure_not_ended
-from lakelatch.transactions.next_write import NextWrite
+from lakelatch.transactions.next_write import NextWrite, NotConfirmed
 from lakelatch.transactions.undo.recovery import bar_unless_completed
 from lakelatch.transactions.undo.rollback import roll_back
 
@@ -187,10 +187,18 @@ class Transaction:
         try:
             if isinstance(outcome.error, PlanCancelled):
                 release_claim(self._context, self.instant, self.state.operation_id)  # for who carries that out
+            elif isinstance(outcome.error, NotConfirmed) and self.own_files is not None:
+                self._give_back(self.own_files)
             elif self.own_files is not None:  # Java's rollback may have looked for them before they were there
                 bar_unless_completed(self._context, self.instant, self.own_files.announced)
         except Unavailable as error:
             _log.warning("files of instant %s are left to the next recovery: %s", self.instant, error)
+
+    def _give_back(self, own_files: OwnFiles) -> None:
+        """Removes claim and markers of a time that is nobody's any more, as the log has a later one."""
+        last = self._context.log.last
+        if last is not None and last.time >= self.instant:
+            clean_up(self._context, self.instant, announced=own_files.marked)
 
     def close(self, keep: Iterable[str], look: Look) -> Conflicted | Ended | None:
         """See `Owner`. A plan's files have fixed names: no attempt leaves others. Errors: `TransactionEnded`."""

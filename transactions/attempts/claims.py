@@ -82,7 +82,7 @@ def give_back(context: TransactionContext, claim: Claim, log_time: str = "") -> 
     if claim.instant > log_time:
         return
     if claim.announced:
-        clean_up(context, claim.instant)
+        clean_up(context, claim.instant, announced=claim.announced)
         return
     try:
         context.storage.delete(heartbeat_path(claim.instant))

@@ -90,8 +90,8 @@ class Shown:
 
     def take_back(self) -> None:
         """Removes them, before anything was written under them."""
-        for file in reversed(self._files):
-            self._context.storage.delete(file.path)
+        storage = self._context.storage
+        storage.together(*(partial(storage.delete, file.path) for file in self._files))
 
     def _put(self, path: str, step: str) -> None:
         ensure_created(self._context.storage, path, b"", self._context.system)
@@ -122,6 +122,7 @@ class OwnFiles:
         self._shown: Shown | None = Shown(context, state.instant, state.action)
         self._markers = Markers(context.storage, state.instant)
         self._announced: dict[str, None] = {}
+        self._marked = set(announced_before)
         self._held: dict[str, bytes] = {}
         self._held_bytes = 0
 
@@ -134,11 +135,9 @@ class OwnFiles:
         asked = [file for file in files if path_below(*file) not in self._announced]
         if not asked and self._shown is None:
             return
-        announcing = [
-            partial(self._announce, self._markers.path_of(*file))
-            for file in asked
-            if path_below(*file) not in self._before
-        ]
+        new = [file for file in asked if path_below(*file) not in self._before]
+        self._marked.update(path_below(*file) for file in new)
+        announcing = [partial(self._announce, self._markers.path_of(*file)) for file in new]
         storage, showing = self._context.storage, () if self._shown is None else self._shown.requests
         if self._question is None:
             storage.together(*showing, *announcing)
@@ -187,6 +186,11 @@ class OwnFiles:
     def not_made(self) -> list[str]:
         """The paths of files that were announced before, and are none of this write: nobody has begun to make them."""
         return [path for path in self._before if path not in self._announced]
+
+    @property
+    def marked(self) -> list[str]:
+        """The paths of all files whose markers were asked for, also in vain."""
+        return sorted(self._marked)
 
     @property
     def announced(self) -> list[str]:
