@@ -9,6 +9,7 @@ import pytest
 from bare_table import expire, write
 from storages.counting import CountingStorage
 
+from lakelatch import failpoints
 from lakelatch.engine import writing
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.manager import ManagerOptions
@@ -168,3 +169,25 @@ def test_a_write_for_a_new_partition(storage: CountingStorage, system: ManualSys
         table.upsert(pa.table({"id": ["a"], "day": [day]}))
         steps.append(storage.steps)
     assert steps[2] == steps[-1] == 6 and steps[3] > 6
+
+
+def test_others_are_about_to_take_it_for_dead(storage: CountingStorage, system: ManualSystem) -> None:
+    """Their rollback has its slot, and has died before anything on the timeline says so."""
+    table = opened(system, storage)
+    (claimed,) = claims(storage)
+    expire(storage, claimed)
+    with (
+        open_manager(storage, ManagerOptions.from_options({PROVIDER: "in_process"}), system) as manager,
+        failpoints.calling(_die, ["commit.after_slot"]),
+        pytest.raises(_Died),
+    ):
+        manager.recover()
+    assert upsert(table, "c") > claimed and not [name for name in pending(storage) if name.startswith(claimed)]
+
+
+class _Died(BaseException):
+    """As of a process that is killed."""
+
+
+def _die(_: str) -> None:
+    raise _Died
