@@ -38,6 +38,7 @@ from lakelatch.engine.services.restoring import Undone
 from lakelatch.engine.services.verifying import Verification
 from lakelatch.engine.sql.expressions import Expression, check_condition
 from lakelatch.engine.sql.types import schema_of
+from lakelatch.engine.staying_open import StaysOpen
 from lakelatch.engine.table.history import (
     TableDetail,
     conflict_listing,
@@ -48,7 +49,7 @@ from lakelatch.engine.table.history import (
 )
 from lakelatch.engine.table.opening import open_place, open_table
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.writing import Rows, end_writes, write_rows
+from lakelatch.engine.writing import Rows, write_rows
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.merge.conditions import Condition
 from lakelatch.storage.uris import open_storage, without_secrets
@@ -68,15 +69,12 @@ def open(path: str | PathLike[str], options: Options | None = None) -> ArrowTabl
     return table
 
 
-class ArrowTable:
+class ArrowTable(StaysOpen):
     """One table, without Spark; its methods are those of `Table`, and each change is one commit.
 
     Rows come as whatever speaks Arrow (`__arrow_c_stream__`, `__arrow_c_array__`): frames of pandas and Polars, tables
     and readers of pyarrow, relations of DuckDB. The table itself is read by all of these. Conditions and values are SQL
     text, or expressions of `pyarrow.compute`.
-
-    Inside a `with` block of the table each small write makes the next one ready, which then waits less often for its
-    storage if nobody else writes.
 
     `upsert`, `delete` of keys and `overwrite` of rows go under the concurrency mode of the options. What reads before
     it writes (`insert`, `update`, `merge`, and `delete` and `overwrite` of a condition) is an optimistic transaction,
@@ -88,15 +86,6 @@ class ArrowTable:
         self.path = fspath(path)
         self._options = merged(options)
         self._system = system
-        self._stays_open = False
-
-    def __enter__(self) -> ArrowTable:
-        self._stays_open = True
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stays_open = False
-        end_writes(self.path, self._options, self._system)
 
     def __repr__(self) -> str:
         return f"ArrowTable({without_secrets(self.path)!r})"
@@ -427,5 +416,4 @@ class ArrowTable:
         return write_rows(lambda _: made, self.path, own, self._system, called)
 
     def _optimistic(self, options: Options | None) -> dict[str, object]:
-        own: dict[str, object] = {RETRIES_OPTION: _RETRIES, **self._options, MODE_OPTION: OPTIMISTIC}
-        return merged(own, options)
+        return merged({RETRIES_OPTION: _RETRIES, **self._options, MODE_OPTION: OPTIMISTIC}, options)

@@ -117,7 +117,7 @@ class TransactionManager:
         self._believed: Callable[[], bool] | None = None  # of a write whose first requests confirm what is remembered
         self._next = None  # what writes make ready for the next one, if the table stays open
         if stays_open:
-            self._next = self.memory.next_write = self.memory.next_write or NextWrite()
+            self._next = self.memory.next_write = self._ready or NextWrite()
         self._remembered = False  # the listing of the timeline is older than what the log has added to it
 
     @property
@@ -151,7 +151,7 @@ class TransactionManager:
         if not all(map(context.log.projections.is_listed, remembered.events)):  # the check will not be passed
             return
         if context.settings.heartbeat_type != LEASE:  # of a service that is asked for it
-            check.beside = self._ahead = Ahead(context, check, remembered, self.memory.folders, self.memory.next_write)
+            check.beside = self._ahead = Ahead(context, check, remembered, self.memory.folders, self._ready)
 
     def believe(self, unchanged: Callable[[], bool]) -> bool:
         """Has the next `begin`, not for tasks, go by what is remembered, if a write was made ready for that.
@@ -168,7 +168,7 @@ class TransactionManager:
 
     def withdraw_next(self) -> None:
         """Gives back what was made ready for a next write that will not come. Raises nothing."""
-        claim = None if self.memory.next_write is None else self.memory.next_write.take()
+        claim = None if self._ready is None else self._ready.take()
         self.memory.next_write = None
         if claim is not None:
             withdraw(self.context, claim)
@@ -199,6 +199,11 @@ class TransactionManager:
             transaction = self._begin(action, for_tasks, folders)
             measured.note({INSTANT: transaction.instant})
         return transaction
+
+    @property
+    def _ready(self) -> NextWrite | None:
+        found = self.memory.next_write
+        return found if isinstance(found, NextWrite) else None
 
     @property
     def _needs_tasks(self) -> bool:

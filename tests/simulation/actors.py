@@ -87,16 +87,9 @@ class Actor:
             if self.setting.lying:
                 self._provider = LyingLockProvider(LockScope(self.place.uri, {}, self.system))
             else:
-                self._provider = SimulatedLocks(
-                    SimulatedScope(
-                        self.place.uri,
-                        {},
-                        self.system,
-                        place=self.place,
-                        process=self.process,
-                        lease_s=LEASE_S,
-                    )
-                )
+                place, process = self.place, self.process
+                scope = SimulatedScope(place.uri, {}, self.system, place=place, process=process, lease_s=LEASE_S)
+                self._provider = SimulatedLocks(scope)
         return self._provider
 
     def manager(self, mode: str, anew: bool = False) -> TransactionManager:
@@ -137,12 +130,11 @@ class Actor:
         return manager
 
     def begin_write(self, mode: str) -> Transaction:
-        """Begins a write after a recovery; in some runs it goes by what is remembered."""
-        manager = self.manager_for_write(mode)
-        believes = self.setting.own_files and self.setting.remembers and manager.believe(lambda: True)
+        """Begins a write, after a recovery; in some runs it goes by what is remembered."""
+        manager, own = self.manager_for_write(mode), self.setting.own_files
+        believes = own and self.setting.remembers and manager.believe(lambda: True)
         manager.recover()
-        here = self.setting.own_files and (believes or self.random.random() < 0.5)
-        return manager.begin(for_tasks=not here)
+        return manager.begin(for_tasks=not (own and (believes or self.random.random() < 0.5)))
 
     def storage_time_ms(self) -> int:
         return self.manager(NON_BLOCKING).context.observer.storage_time_ms()

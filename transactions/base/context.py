@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import LockProvider
@@ -23,9 +23,6 @@ from lakelatch.transactions.base.lock_check import LockCheck
 from lakelatch.transactions.base.settings import TransactionSettings
 from lakelatch.transactions.conflicts.contract import ConflictStrategy, OtherWrite
 
-if TYPE_CHECKING:
-    from lakelatch.transactions.next_write import NextWrite
-
 
 @dataclass
 class TableMemory:
@@ -38,7 +35,7 @@ class TableMemory:
     log: CommitLog
     queue: QueuedCommits = field(default_factory=QueuedCommits)
     folders: tuple[str, ...] = ()  # of the partitions that were written last, if they were known before
-    next_write: NextWrite | None = None  # what the last write of a table that stays open has made ready
+    next_write: object | None = None  # a `NextWrite`: what the last write of a table that stays open has made ready
     recovered_ns: int | None = None
     cleared_ns: int | None = None  # when somebody looked for everything that others leave
 
