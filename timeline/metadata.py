@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from lakelatch.timeline.actions import CLUSTER, REPLACING_OPERATIONS
@@ -20,6 +20,7 @@ FileGroup: TypeAlias = tuple[str, str]  # partition, file id
 SCHEMA_KEY = "schema"
 WRITER_KEY = "lakelatch.writer"
 CALLED_KEY = "lakelatch.operation"  # of a change that Hudi has no operation for
+BEFORE_KEY = "lakelatch.before"  # instants that the same slot of the log commits before this one, if files come at once
 CHANGES_KEY = (
     "lakelatch.changes"  # of a commit with others behind it in its slot, of one transaction: all their instants
 )
@@ -111,6 +112,12 @@ class WriteStat:
             min_event_time=record.get("minEventTime"),
             max_event_time=record.get("maxEventTime"),
         )
+
+
+def after(content: bytes, instants: Iterable[str]) -> bytes:
+    """The bytes of a commit that says which instants its slot commits before it."""
+    commit = CommitMetadata.from_avro(content)
+    return replace(commit, extra={**commit.extra, BEFORE_KEY: ",".join(instants)}).to_avro()
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,14 @@ from lakelatch.errors import InvalidRequest
 # The locks of writers that name none. Not under Hudi's own keys: its tools take properties for options.
 LOCKS_RECORDED = "lakelatch.table.lock."
 #: 1, or nothing: a slot of the commit log has one event. 2: one writer may commit for others in its slot. 3: an event
-#: may be a part of a transaction over several tables.
+#: may be a part of a transaction over several tables. 4: the completed files of a slot's commits are made at once, so
+#: incremental readers that do not know the log may pass one by; a table gets it by name alone.
 LOG_VERSION = "lakelatch.table.log.version"
 GROUPING_LOG_VERSION = 2
 PREPARING_LOG_VERSION = 3
-LATEST_LOG_VERSION = 3
+SIDE_BY_SIDE_LOG_VERSION = 4
+NEW_LOG_VERSION = PREPARING_LOG_VERSION
+LATEST_LOG_VERSION = 4
 _LOCK_OPTIONS = "hoodie.write.lock."
 
 
@@ -46,3 +49,8 @@ def check_log_version(values: Mapping[str, str], table_uri: str) -> None:
 def groups_commits(recorded: Mapping[str, str]) -> bool:
     """Whether one writer of a table may commit for others, by what its properties say of its writers."""
     return recorded.get(LOG_VERSION, "1") != "1"
+
+
+def shows_side_by_side(recorded: Mapping[str, str]) -> bool:
+    """Whether the completed files of a slot are made at once, by what a table's properties say of its writers."""
+    return recorded.get(LOG_VERSION, "1") == str(SIDE_BY_SIDE_LOG_VERSION)

@@ -39,7 +39,15 @@ def commands() -> list[click.Command]:
             "upgrade",
             "let writers commit for others, once no older version writes the table",
             "upgrade:run",
-            [table(), options_of_a_write()],
+            [
+                table(),
+                option(
+                    "--side-by-side",
+                    is_flag=True,
+                    help="and show them all at once, which incremental readers of other engines do not know",
+                ),
+                options_of_a_write(),
+            ],
         ),
     ]
 

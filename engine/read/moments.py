@@ -9,14 +9,16 @@ from lakelatch.engine.table.schema import half_shown
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.timegen.instant_time import to_instant
+from lakelatch.timeline.recorded_options import SIDE_BY_SIDE_LOG_VERSION
 
 
 def without_half_shown(view: TableView, moment: str | None = None) -> TableView:
-    """The view without what is shown so far of a transaction that changed the table several times; mostly the same.
+    """The view without what does not count yet of the log's last slot; mostly the same.
 
     Costs nothing for who reads the columns of this moment as well.
     """
-    if moment is not None and view.timeline.latest_completion > moment:  # so all that completed by then is there
+    in_order = view.config.log_version < SIDE_BY_SIDE_LOG_VERSION
+    if in_order and moment is not None and view.timeline.latest_completion > moment:  # so all up to then is there
         return view
     names = half_shown(view.storage, view.config, view.timeline)
     if not names:

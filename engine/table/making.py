@@ -37,7 +37,7 @@ from lakelatch.locks.open import record_of
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.timeline.actions import DELETE, UPSERT
 from lakelatch.timeline.column_groups import COLUMN_GROUPS
-from lakelatch.timeline.recorded_options import LATEST_LOG_VERSION
+from lakelatch.timeline.recorded_options import NEW_LOG_VERSION
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import (
     COMMIT_TIME,
@@ -174,7 +174,7 @@ def _new_config(storage: Storage, options: WriteOptions, schema: pa.Schema) -> T
         cdc_mode=options.cdc_mode or DATA_BEFORE_AFTER,
         version=options.table_version or LATEST_VERSION,
         locks=record_of(storage.uri, options.manager.scope),
-        log_version=LATEST_LOG_VERSION,
+        log_version=NEW_LOG_VERSION,
         create_schema=arrow_to_avro(schema, name),
     )
     _check_times(config, schema)

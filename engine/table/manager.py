@@ -29,7 +29,7 @@ from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timegen.open import open_time_generator
 from lakelatch.timeline.log.lock_names import WrongLocks
-from lakelatch.timeline.recorded_options import groups_commits
+from lakelatch.timeline.recorded_options import groups_commits, shows_side_by_side
 from lakelatch.timeline.table_config import TableConfig, recorded_lock_options
 from lakelatch.transactions.base.context import TableMemory
 from lakelatch.transactions.base.lock_check import LockCheck
@@ -78,6 +78,7 @@ def open_manager(
         options.transactions,
         lock_timeout_s=provider.scope.lock_options.timeout_s,
         group_commit=recorded is None or groups_commits(recorded),
+        side_by_side=recorded is not None and shows_side_by_side(recorded),
     )
     # Writers that know no version of the log know no ids of locks either.
     check = LockCheck(provider, recorded or {}) if settings.group_commit else None

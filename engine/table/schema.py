@@ -21,11 +21,12 @@ from lakelatch.format.avro import arrow_to_avro, avro_to_arrow, without_meta_col
 from lakelatch.format.evolution import Comparison, may_become
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import CLUSTER, COMMIT, COMPACT, DELTA_COMMIT, LOG_COMPACT, WRITE_ACTIONS
+from lakelatch.timeline.half_shown import behind_missing, instants_in
 from lakelatch.timeline.history.named_files import remember
-from lakelatch.timeline.instant import Instant, completed, is_seen, parse_file_name
+from lakelatch.timeline.instant import Instant, completed, is_seen, parse_file_name, requested_time
 from lakelatch.timeline.log.rollbacks import Rollbacks, may_be_undone
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
-from lakelatch.timeline.metadata import CHANGES_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata
+from lakelatch.timeline.metadata import BEFORE_KEY, CHANGES_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import MERGE_ON_READ, PROPERTIES_PATH, TableConfig
 from lakelatch.transactions.attempts.checks import At, Check
@@ -42,12 +43,14 @@ _SERVICES = (COMPACT, CLUSTER, LOG_COMPACT, "INDEX")
 class TableSchema:
     """Columns without meta columns, and the file that records them.
 
-    `changes` are the instants of all changes of the table in the transaction of that commit, if it is not the last one.
+    `changes` are the instants of all changes of the table in the transaction of that commit, if it is not the last one,
+    and `before` those of other writers that its slot commits before it.
     """
 
     columns: pa.Schema
     path: str
     changes: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
 
 
 def schema_at(storage: Storage, config: TableConfig, timeline: Snapshot, moment: str | None = None) -> TableSchema:
@@ -70,15 +73,19 @@ def schema_at(storage: Storage, config: TableConfig, timeline: Snapshot, moment:
 
 
 def half_shown(storage: Storage, config: TableConfig, timeline: Snapshot) -> frozenset[str]:
-    """The completed files of a transaction that has changed this table several times, if one is still to be made.
+    """The completed files of the log's last slot that do not count yet, because others of it are still to be made.
 
-    They are made one after the other, and the log has nothing behind them meanwhile. A reader that leaves them out sees
-    all of its changes or none. It reads no file that says the columns as well.
+    The log has nothing behind them meanwhile. Of a transaction that has changed this table several times a reader sees
+    all of its changes or none; of commits that are shown at once, those up to the first that is missing, so nothing
+    comes later behind what it has seen. It reads no file that says the columns as well.
     """
     found = _said_last(storage, config, timeline.by_completion)
-    if found is None or not found.changes or all(one.requested != found.changes[-1] for one in timeline.pending):
+    if found is None or not (found.changes or found.before):
         return frozenset()
-    files = (one for instant in found.changes for one in timeline.of(instant))
+    half = behind_missing(timeline, found.before, requested_time(found.path.rpartition("/")[2]))
+    if found.changes and any(one.requested == found.changes[-1] for one in timeline.pending):
+        half = found.changes
+    files = (one for instant in half for one in timeline.of(instant))
     return frozenset(one.file_name for one in files if one.completion is not None)
 
 
@@ -194,8 +201,8 @@ def learn_schema(storage: Storage, action: str, committed: Committed) -> None:
 def _said_in(metadata: CommitMetadata, instant: Instant) -> TableSchema | None:
     if metadata.operation_type in _SERVICES or not metadata.schema:
         return None
-    changes = metadata.extra.get(CHANGES_KEY, "")
-    return replace(parsed_schema(metadata.schema, instant.path), changes=tuple(filter(None, changes.split(","))))
+    changes, before = (instants_in(metadata.extra.get(key, "")) for key in (CHANGES_KEY, BEFORE_KEY))
+    return replace(parsed_schema(metadata.schema, instant.path), changes=changes, before=before)
 
 
 @lru_cache(maxsize=1024)

@@ -13,6 +13,8 @@ from lakelatch.format.slices.partitions import FEW_FOLDERS
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import WRITE_ACTIONS
+from lakelatch.timeline.half_shown import half_shown_now
+from lakelatch.timeline.recorded_options import SIDE_BY_SIDE_LOG_VERSION
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
 
@@ -69,6 +71,8 @@ def make_index(storage: Storage, config: TableConfig, least_writes: int = 1) -> 
         lambda: looks.append(Snapshot.look(storage)),
     )
     moments = sorted(filter(None, map(index_moment, names)))
+    if config.log_version >= SIDE_BY_SIDE_LOG_VERSION and half_shown_now(storage, looks[0]):
+        return None  # what is still to be shown would be older than the index, and in nobody's commits since
     view = TableView.of_look(storage, config, looks[0])
     newest = moments[-1] if moments else ""
     if len(view.whole.completed(WRITE_ACTIONS, after=newest)) < least_writes:

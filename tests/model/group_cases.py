@@ -18,6 +18,7 @@ PASSED = "an incremental reader has passed a commit that it never saw"
 MOVED = "a commit names files that its owner has moved"
 UNKNOWN = "readers see a file that is not in the log"
 DENIED = "told 'not committed'"
+UNREAD = "a caller does not read"
 UPDATE = "an update was lost"
 TIMES = "times do not increase along the log"
 CLAIMED = "told 'committed', and the log knows nothing"
@@ -38,6 +39,8 @@ GROUP_SMALL = [
     _case("records are listed after the tail is read", replace(CONFLICT, slots_kept=0, lists_first=False)),
     _case("moves, an end, a recovery", ALL),
     _case("slots are removed", replace(QUEUES, slots_kept=1)),
+    _case("files at once, slots are removed", replace(QUEUES, slots_kept=1, shows="at once")),
+    _case("files at once, moves, an end, a recovery", replace(ALL, shows="at once")),
     _case("late puts", replace(CONFLICT, slots_kept=0, late_puts=1, races_most=0)),
 ]
 
@@ -51,6 +54,8 @@ GROUP_LARGE = [
     _case("three, and one moves", replace(REMOVED, moves=(0,))),
     _case("three, an end and a recovery", replace(CONFLICT, slots_kept=1, races_most=0, gives_up=(0,), victims=(1,))),
     _case("three, the tail first, a recovery", replace(REMOVED, lists_first=False, victims=(0,))),
+    _case("files at once, all, a late put", replace(ALL, late_puts=1, shows="at once")),
+    _case("files at once, all, in one file group", replace(ALL, groups=("a", "a"), slots_kept=1, shows="at once")),
     _case("four", replace(REMOVED, groups=("", "", "a", "a"))),
 ]
 
@@ -83,7 +88,24 @@ GROUP_MISTAKES = [
     _planted("one time for all of a slot", TIMES, "w0 creates slot 1", replace(PAIR, times="same")),
     _planted("times above the tail's first", TIMES, "w2 creates slot 2", replace(QUEUES, times="above the first")),
     _planted("the last file alone", PASSED, "w2 shows w1's file of time 2", replace(QUEUES, shows="last")),
-    _planted("files in any order", PASSED, "w0 shows w1's file of time 2", replace(PAIR, shows="any")),
+    _planted(
+        "files in any order",
+        PASSED,
+        "w0 shows w1's file of time 2",
+        replace(PAIR, shows="at once", reads="any"),
+    ),
+    _planted(
+        "the file before the newest alone",
+        PASSED,
+        "w0 shows w2's file of time 3",
+        replace(QUEUES, shows="at once", reads="next"),
+    ),
+    _planted(
+        "the own file alone",
+        UNREAD,
+        "w1 leads, and finds records of [], finds its commit",
+        replace(PAIR, shows="at once", concludes="own file"),
+    ),
     _planted("watermark ignored", UNKNOWN, "w1 creates slot 1", replace(FULL_LISTS, below="counts")),
     _planted("a member's file decides", UNKNOWN, "w1 creates slot 1", replace(FULL_LISTS, below="member")),
     _planted("the names of files decide", UNKNOWN, "w1 creates slot 1", replace(FULL_LISTS, below="own file")),

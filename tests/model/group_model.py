@@ -60,7 +60,12 @@ class GroupRules:
     withdraws: str = "in the log"  # "by its file": the record is removed, and no more; "by name": a second one of the
     # same stands
     times: str = "rising"  # "same" for all of a slot; "above the first" of the tail's
-    shows: str = "in order"  # "any": in any order; "last": of the tail's slot the last file only
+    shows: str = "in order"  # "at once": side by side, where the table says so; "last": of the tail's slot the last
+    # file only
+    reads: str = "whole slots"  # of files that appear at once a reader leaves out what comes behind a missing one, as
+    # the newest file tells; "next": if the one before the newest is missing; "any": it takes all that it sees
+    concludes: str = "up to the own"  # who finds its commit in another's slot sees to these files before it says so;
+    # "own file": to its own
     below: str = "begins again"  # a slot below the watermark counts if "own file": one of its files is there, by name
     # and time; "member": any file of an instant in it; "counts": always
     resolves: str = "begins again"  # if the slot is another's; "first": lost if its first event is not the own one;
@@ -79,7 +84,7 @@ class GroupModel:
     def __init__(self, rules: GroupRules) -> None:
         self.rules = rules
         self._writers = len(rules.groups)
-        self._promises = Promises(rules.groups)
+        self._promises = Promises(rules.groups, rules.shows == "at once", rules.reads)
         names = [
             "begin",
             "leave",
@@ -92,6 +97,7 @@ class GroupModel:
             "wonder",
             "resolve",
             "show",
+            "conclude",
             "move",
         ]
         self._steps: dict[str, Callable[[State, int, Part], Iterator[Step]]] = {
@@ -202,7 +208,9 @@ class GroupModel:
         ended = [event for event in past if event.who == target and event.kind in ENDS]
         if missed and self.rules.finds_own_file:
             ended += [file for file in state.files if file.who == target and file.kind in ENDS]
-        if ended:
+        if ended and self.rules.shows == "at once" and target == who and ended[0].kind == "commit":
+            yield "finds its commit", self._concluded(changed(state, who, step="conclude", seen=ended[0].time), who)
+        elif ended:
             yield f"finds its {ended[0].kind}", tell(state, who, ended[0].time if ended[0].kind == "commit" else -1)
         elif missed:
             yield "was missed for too long", tell(state, who, -1) if target == who else end(state, who)
@@ -263,7 +271,7 @@ class GroupModel:
 
     def _show_last(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         for file in self._next(self._missing(state, mine.seen)):
-            shown = show(state, file)
+            shown = self._made(state, file)
             ready = not self._missing(shown, mine.seen)
             step = ("create" if self.rules.fresh else "again") if ready else "show_last"
             yield f"shows w{file.who}'s file of time {file.time}", changed(shown, who, step=step)
@@ -277,8 +285,29 @@ class GroupModel:
             timed = self._timed(state, tail, mine.events)
             yield f"goes on to tail {tail}", changed(state, who, step="create", seen=tail, events=timed)
 
+    def _conclude(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        for file in self._before_own(state, mine):
+            yield f"shows w{file.who}'s file of time {file.time}", self._concluded(self._made(state, file), who)
+        if not self._before_own(state, mine):
+            yield "finds the files up to its own", self._concluded(state, who)
+
+    def _concluded(self, state: State, who: int) -> State:
+        mine = state.parts[who]
+        return state if self._before_own(state, mine) else tell(state, who, mine.seen)
+
+    def _before_own(self, state: State, mine: Part) -> list[Event]:
+        """What is missing of the files that have to be there before the caller hears of its commit."""
+        missing = self._missing(state, len(state.truth))
+        last = [file for file in missing if file.time <= mine.seen]
+        return last if self.rules.concludes != "own file" else [file for file in last if file.time == mine.seen]
+
+    def _made(self, state: State, file: Event) -> State:
+        """With one file more. Where they come at once, nothing depends on which of them was first."""
+        shown = show(state, file)
+        return shown._replace(files=tuple(sorted(shown.files))) if self.rules.shows == "at once" else shown
+
     def _next(self, missing: list[Event]) -> list[Event]:
-        return missing if self.rules.shows == "any" else missing[:1]
+        return missing if self.rules.shows == "at once" else missing[:1]
 
     def _slot(self, who: int, mine: Part) -> Slot:
         number = mine.seen + 1
@@ -340,7 +369,7 @@ class GroupModel:
 
     def _show(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         for file in self._next(not_shown(state, mine.events)):
-            shown = show(state, file)
+            shown = self._made(state, file)
             done = shown if not_shown(shown, mine.events) else self._done(shown, who, mine)
             yield f"shows w{file.who}'s file of time {file.time}", done
         if not not_shown(state, mine.events):

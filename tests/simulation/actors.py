@@ -28,6 +28,7 @@ from lakelatch.storage.uris import open_storage
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import SAVEPOINT
+from lakelatch.timeline.half_shown import half_shown_now
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.instant import Instant
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
@@ -104,6 +105,7 @@ class Actor:
                 heartbeat_type=LEASE if self.setting.leased_beats and not self.setting.lying else STORAGE,
                 early=self.setting.early if mode == OPTIMISTIC else None,
                 lock_elision=self.setting.lock_elision,
+                side_by_side=self.setting.at_once,
             )
             provider = self.provider()
             self._managers[mode] = TransactionManager(
@@ -364,12 +366,14 @@ class Actor:
 
     def completed(self) -> list[Instant]:
         """What has completed: on the timeline, and in the history. Savepoints come and go, and are not followed."""
-        return self.completed_in(self.storage)
+        return self.completed_in(self.storage, self.setting.at_once)
 
     @staticmethod
-    def completed_in(storage: Storage) -> list[Instant]:
-        """The same for somebody who reaches the storage in another way."""
-        active = [found for found in Snapshot.load(storage).completed if found.action != SAVEPOINT]
+    def completed_in(storage: Storage, at_once: bool = False) -> list[Instant]:
+        """The same for somebody who reaches the storage in another way; `at_once` if files of a slot appear so."""
+        snapshot = Snapshot.load(storage)
+        half = half_shown_now(storage, snapshot) if at_once else ()
+        active = [one for one in snapshot.completed if one.action != SAVEPOINT and one.requested not in half]
         archived = History.load(storage).instants()
         return list({found.file_name: found for found in (*active, *(one.instant for one in archived))}.values())
 

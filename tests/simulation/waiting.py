@@ -20,16 +20,20 @@ from typing import Any, TypeVar
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import greenlet
 import pyarrow as pa
-from world import SECOND_NS, Process, SimulatedSystem, World, here
+from world import SECOND_NS, Fiber, Process, SimulatedSystem, World, here
 
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.calls.registry import Call
+from lakelatch.engine.options.table_services.inline import SERVICES_ENABLED
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.locks.options import PROVIDER
 from lakelatch.storage import MemoryStorage
 from lakelatch.storage.contract import FileStatus, Listing
 from lakelatch.timeline.log.events import LOG_FOLDER, slot_events, slot_number
+from lakelatch.timeline.properties_update import update_properties
+from lakelatch.timeline.recorded_options import SIDE_BY_SIDE_LOG_VERSION, log_property
 from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING
 
 T = TypeVar("T")
@@ -42,6 +46,7 @@ _OPTIONS = {
     PROVIDER: "in_process",
 }
 _ROWS = 10
+_SPREAD = 0.1  # of the time of a request
 _WARM_S = 0.35  # of a run's time are not counted: the writers begin at once, and know nothing of each other yet
 
 
@@ -109,7 +114,7 @@ class DistantStorage(MemoryStorage):
                 super().delete(path)
 
     def together(self, *requests: Callable[[], T]) -> Sequence[T]:
-        if not self.asks or len(requests) < 2:
+        if not isinstance(greenlet.getcurrent(), Fiber) or len(requests) < 2:
             return super().together(*requests)
         found: list[Any] = [None] * len(requests)
         errors: list[BaseException | None] = [None] * len(requests)
@@ -135,8 +140,8 @@ class DistantStorage(MemoryStorage):
     @contextmanager
     def _request(self, kind: str, path: str) -> Iterator[None]:
         """A request on its way there and back, in which others run; calls that are a part of another one are none."""
-        me = here() if self.asks else None
-        if me is None or getattr(me, "is_asking", False):
+        me = greenlet.getcurrent() if self.asks else None
+        if not isinstance(me, Fiber) or me.is_asking:
             yield
             return
         self.requests[kind] += 1
@@ -167,7 +172,8 @@ class Waits:
     failed: list[str] = field(default_factory=list)
     seconds: float = 0.0
     slots: list[tuple[int, int, int]] = field(default_factory=list)
-    requests: int = 0
+    requests: int = 0  # of the whole run, as `told`
+    told: int = 0
 
     @property
     def commits_per_s(self) -> float:
@@ -182,11 +188,20 @@ class Waits:
         return min(self.shares) / max(self.shares)
 
 
-def measure(writers: int, request_s: float, seconds: float, seed: int = 1, spread: float = 0.1) -> Waits:
-    """Has so many processes upsert for so long, by the simulated clock, and checks that all rows are there."""
+def measure(
+    writers: int, request_s: float, seconds: float, seed: int = 1, services: bool = False, at_once: bool = False
+) -> Waits:
+    """Has so many processes upsert for so long, by the simulated clock, and checks that all rows are there.
+
+    Without `services` no writer compacts, cleans or archives after its commits; `at_once` is how the table has the
+    files of a slot made.
+    """
+    options = {**_OPTIONS, SERVICES_ENABLED: str(services).lower()}
     world = World(seed)
-    storage = DistantStorage(world, f"waiting-{seed}-{random.Random(seed).random()}", request_s, spread)
-    open_for_write(storage, Call(_OPTIONS).write(), _SCHEMA)
+    storage = DistantStorage(world, f"waiting-{seed}-{random.Random(seed).random()}", request_s, _SPREAD)
+    open_for_write(storage, Call(options).write(), _SCHEMA)
+    if at_once:
+        update_properties(storage, log_property(SIDE_BY_SIDE_LOG_VERSION))
     start_ns, end_ns = int(_WARM_S * seconds * SECOND_NS), int(seconds * SECOND_NS)
     found = Waits(shares=[0] * writers, seconds=seconds * (1 - _WARM_S))
     told = Counter[str]()
@@ -194,7 +209,7 @@ def measure(writers: int, request_s: float, seconds: float, seed: int = 1, sprea
 
     def write(number: int, system: SimulatedSystem) -> None:
         nonlocal left
-        table = ArrowTable(storage.uri, _OPTIONS, system)
+        table = ArrowTable(storage.uri, options, system)
         turn = 0
         while world.now_ns < end_ns:
             began_ns = world.now_ns
@@ -219,11 +234,11 @@ def measure(writers: int, request_s: float, seconds: float, seed: int = 1, sprea
         world.start(system.process, lambda number=number, system=system: write(number, system), f"w{number}")
     world.run()
     storage.asks = False
-    rows = pa.table(ArrowTable(storage.uri, _OPTIONS).to_arrow())
+    rows = pa.table(ArrowTable(storage.uri, options).to_arrow())
     if Counter(rows["v"].to_pylist()) != Counter(dict.fromkeys(told, _ROWS)):
         raise AssertionError("the table holds other rows than its writers were told of")
     found.slots = [slot for slot in storage.slots if start_ns <= slot[1] < end_ns]
-    found.requests = storage.requests.total()
+    found.requests, found.told = storage.requests.total(), told.total()
     return found
 
 
@@ -237,10 +252,12 @@ def main() -> None:
     parser.add_argument("--writers", type=int, default=16)
     parser.add_argument("--request-ms", type=float, default=65.0)
     parser.add_argument("--seconds", type=float, default=20.0, help="of the simulated clock")
+    parser.add_argument("--at-once", action="store_true", help="have a slot's files made side by side")
+    parser.add_argument("--services", action="store_true", help="have those that are due run after commits")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     request_s = given.request_ms / 1000
-    found = measure(given.writers, request_s, given.seconds, given.seed)
+    found = measure(given.writers, request_s, given.seconds, given.seed, given.services, given.at_once)
     between = [(later[1] - one[1]) / SECOND_NS / request_s for one, later in zip(found.slots, found.slots[1:])]
     print(f"{given.writers} writers, {given.request_ms:g} ms a request, {found.seconds:.0f} s counted")
     print(
@@ -248,6 +265,7 @@ def main() -> None:
     )
     print(f"rounds a commit, of its caller's time: {statistics.median(found.commits_s) / request_s:.1f}")
     print(f"slowest to fastest {found.fairness:.2f}, failed {len(found.failed)} {found.failed[:2]}")
+    print(f"requests a commit {found.requests / found.told:.0f}")
     print(f"slots {len(found.slots)}, commits in each: {statistics.mean(slot[2] for slot in found.slots):.1f}")
     print(f"rounds between slots: median {statistics.median(between):.1f}, mean {statistics.mean(between):.1f}")
 

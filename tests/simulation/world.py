@@ -111,7 +111,7 @@ class Fiber(greenlet.greenlet):
         self._hub = hub
         self.process, self.name = process, name
         self._world = process.world
-        self.ended = False
+        self.ended = self.is_asking = False
         self._work = run
         self.parked = 0  # counts waits, so that a wake-up that comes late wakes nobody
         self._woken = False

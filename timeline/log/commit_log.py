@@ -51,16 +51,17 @@ from lakelatch.timeline.log.events import (
     slot_path,
 )
 from lakelatch.timeline.log.lock_names import WrongLocks, agree, joined, named_locks
-from lakelatch.timeline.log.log_reader import WAITING_NAME, LogReader, Tail
+from lakelatch.timeline.log.log_reader import HOLDER_WAITING_NAME, WAITING_NAME, LogReader, Tail
 from lakelatch.timeline.log.projection import Fate, Projections, Shower
 from lakelatch.timeline.log.snapshots import Snapshots
+from lakelatch.timeline.metadata import after
 from lakelatch.timeline.snapshot import Snapshot
 
 CONTENT_FOLDER = ".hoodie/.lakelatch/content"
 INLINE_LIMIT_BYTES = 256 * 1024
 SLOTS_KEPT = 32
 _RECENT_NS = 2_000_000_000
-_WAITING_PATH = f"{LOG_FOLDER}/{WAITING_NAME}"
+_WAITING_PATH, _HOLDER_WAITING_PATH = f"{LOG_FOLDER}/{WAITING_NAME}", f"{LOG_FOLDER}/{HOLDER_WAITING_NAME}"
 _log = logging.getLogger("lakelatch.timeline")
 
 
@@ -168,9 +169,11 @@ class CommitLog(LogReader):
         `tail` is one that has the event, or a later one. Errors: as those of `create` after its slot was created.
         """
         try:
-            if self._storage.exists(event.path):  # so those before it are there, too
+            if event.at_once and event in tail.events:  # those before it may be missing, though it is there
+                self.project(tail)
+            elif self._storage.exists(event.path):
                 return
-            if event.number == tail.number:
+            elif event.number == tail.number:
                 self.project(tail)
             fate = self.projections.fate(event)
             if fate is Fate.NEVER:
@@ -179,15 +182,26 @@ class CommitLog(LogReader):
             raise self._in_doubt(event, error) from error
         self._ensure_not_rolled_back(event, fate)
 
-    def ask_to_queue(self) -> None:
-        """For the lock's holder, who loses its slots: others take none without the lock, until `stop_waiting`."""
-        self._storage.put(_WAITING_PATH, b"")
+    def ask_to_queue(self, with_lock: bool) -> None:
+        """For who loses its slots to those who try alone: they queue from now on, until `stop_waiting`.
 
-    def stop_waiting(self) -> None:
-        """For the lock's holder, before it gives the lock back: others need not queue any more for its sake."""
-        if self.others_wait:
+        For the lock's holder (`with_lock`) those who put slots for others hold back as well, for a while.
+        """
+        self._storage.put(_HOLDER_WAITING_PATH if with_lock else _WAITING_PATH, b"")
+
+    def stop_waiting(self, with_lock: bool) -> None:
+        """For who has its slot, or gives the lock back (`with_lock`): others need not queue any more for its sake."""
+        if with_lock and self.holder_waits:
+            self._storage.delete(_HOLDER_WAITING_PATH)
+            self.holder_waits = False
+        if self.others_wait and not self.holder_waits:
             self._storage.delete(_WAITING_PATH)
             self.others_wait = False
+
+    @property
+    def has_met_group(self) -> bool:
+        """Whether the last slot that this process has read was put for several writers: they queue, and wait there."""
+        return len(next(reversed(self._cache.values()), ())) > 1
 
     def recent_tail(self) -> Tail | None:
         """The tail as it was seen a moment ago. If others have gone on, the next slot is refused, and that tells."""
@@ -283,15 +297,21 @@ class CommitLog(LogReader):
         self, first: Event, others: Sequence[Event], take_time: Callable[[str], str]
     ) -> tuple[Event, ...]:
         """All events of a slot, with those of others behind the first one."""
-        events = [first]
+        at_once = any(draft.at_once for draft in others)
+        events = [replace(first, at_once=at_once)]
         for draft in others:
             time = take_time(max(events[-1].time, draft.instant))
             if time <= events[-1].time:
                 raise InvariantBroken(f"the time {time} is not above {events[-1].time}, which is in the same slot")
             file = completed(draft.instant, draft.action, time).file_name
             placed = draft.placed(first.number, time, file, first.watermark)
-            content = add_checksum(draft.content, placed.path)
-            events.append(replace(placed, content=content, token=first.token, lock_domain=first.lock_domain))
+            content = draft.content
+            if at_once:
+                content = after(content, [event.instant for event in events])
+            content = add_checksum(content, placed.path)
+            events.append(
+                replace(placed, content=content, token=first.token, lock_domain=first.lock_domain, at_once=at_once)
+            )
         return tuple(events)
 
     def _create(self, event: Event, events: tuple[Event, ...]) -> tuple[Event, ...]:
@@ -302,7 +322,7 @@ class CommitLog(LogReader):
                 if self._storage.put_if_absent(path, slot_bytes(events)):
                     return events
                 problem = "it is there, and could not be read"  # perhaps by a request of ours, sent twice
-                stored = self.stored(event.number)
+                stored = self._read(event.number)
                 if not stored and self.projections.was_shown(event):  # and removed since
                     return events
                 return stored if _of_operation(stored, event.operation_id) else ()
@@ -313,7 +333,7 @@ class CommitLog(LogReader):
                     self._drop_content(event)
                     raise
             try:
-                stored = self.stored(event.number)
+                stored = self._read(event.number)
                 if stored:
                     return stored if _of_operation(stored, event.operation_id) else ()
                 if self.projections.was_shown(event):  # completed by another, and the slot removed since

@@ -28,6 +28,7 @@ _FORMAT = 1
 _OF_DECISIONS = ("decision", "home", "after_aborted")
 _GROUP_FORMAT = 2  # of several events in one slot
 _PREPARED_FORMAT = 3  # of one event that a decision makes count, or that follows one that does not
+_AT_ONCE_FORMAT = 4  # of several events whose files are made at once
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Event:
 
     An event with a `decision` is *prepared*: a part of a transaction over several tables. It counts once the decision
     of that name, which lies in the table at `home`, says so, and no slot follows it before. `after_aborted`: the slot
-    before this one has a prepared event that does not count.
+    before this one has a prepared event that does not count. `at_once`: the files of its slot may appear in any order,
+    and each says which ones come before it (`BEFORE_KEY`).
     """
 
     kind: str
@@ -68,6 +70,7 @@ class Event:
     decision: str = ""
     home: str = ""
     after_aborted: bool = False
+    at_once: bool = False
 
     @property
     def path(self) -> str:
@@ -82,6 +85,7 @@ class Event:
     def values(self) -> dict[str, Any]:
         """The event as plain JSON values; `of_values` reads them."""
         values = dict(vars(self))
+        del values["at_once"]  # which the slot's format says
         if not self.has_decision:  # as older versions write it
             for name in _OF_DECISIONS:
                 del values[name]
@@ -116,7 +120,8 @@ def slot_bytes(events: Sequence[Event]) -> bytes:
     if len(events) == 1:
         version = _PREPARED_FORMAT if events[0].has_decision else _FORMAT
         return checksummed_json({"format": version, **events[0].values()})
-    values = {"format": _GROUP_FORMAT, "number": events[0].number, "events": [event.values() for event in events]}
+    version = _AT_ONCE_FORMAT if events[0].at_once else _GROUP_FORMAT
+    values = {"format": version, "number": events[0].number, "events": [event.values() for event in events]}
     return checksummed_json(values)
 
 
@@ -128,9 +133,11 @@ def slot_events(data: bytes, number: int) -> tuple[Event, ...]:
         if values is None:
             raise ValueError("its checksum is wrong, or missing")
         version = values.pop("format")
-        if version not in (_FORMAT, _GROUP_FORMAT, _PREPARED_FORMAT) or values["number"] != number:
+        if version not in (_FORMAT, _GROUP_FORMAT, _PREPARED_FORMAT, _AT_ONCE_FORMAT) or values["number"] != number:
             raise ValueError("another format or number")
-        events = tuple(map(Event.of_values, values["events"] if version == _GROUP_FORMAT else [values]))
+        several = version in (_GROUP_FORMAT, _AT_ONCE_FORMAT)
+        events = tuple(map(Event.of_values, values["events"] if several else [values]))
+        events = tuple(replace(event, at_once=version == _AT_ONCE_FORMAT) for event in events)
         times = [event.time for event in events]
         if not events or times != sorted(set(times)) or any(event.number != number for event in events):
             raise ValueError("its events are in no order")

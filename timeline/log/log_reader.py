@@ -15,7 +15,9 @@ from lakelatch.timeline.log.decisions import Decisions, Undecided
 from lakelatch.timeline.log.events import LOG_FOLDER, Event, slot_events, slot_number, slot_path
 from lakelatch.timeline.snapshot import Snapshot
 
-WAITING_NAME = "waiting"  # among the slots, which everybody lists
+# Among the slots, which everybody lists: who puts slots for many loses them to those who try alone; and so does who
+# holds the table's lock, as for a plan, which others cannot put.
+WAITING_NAME, HOLDER_WAITING_NAME = "waiting", "waiting-with-lock"
 _LISTINGS_MAX = 8
 _CACHED_SLOTS_MAX = 4096
 
@@ -75,7 +77,8 @@ class LogReader:
         self._cache: OrderedDict[int, tuple[Event, ...]] = OrderedDict()
         self.last: Tail | None = None  # the tail as this process has seen it last: others may have gone on
         self.last_ns: int | None = None  # and when that was
-        self.others_wait = False  # whether the last listing showed that the lock's holder loses its slots to others
+        self.others_wait = False  # whether the last listing showed that somebody who should go first loses its slots
+        self.holder_waits = False  # and that it is the lock's holder
 
     @property
     def storage(self) -> Storage:
@@ -131,7 +134,7 @@ class LogReader:
 
     def has_slot(self, number: int) -> bool:
         """Whether there is a slot of this number, asked anew, decided or not. One that was removed may be missed."""
-        return number in self._cache or bool(self.stored(number))
+        return number in self._cache or bool(self._read(number))
 
     def forget_old(self) -> None:
         """Forgets all slots that were read but the last one."""
@@ -185,7 +188,8 @@ class LogReader:
 
     def _names(self) -> Sequence[str]:
         names = self._storage.names(LOG_FOLDER)
-        self.others_wait = WAITING_NAME in names
+        self.holder_waits = HOLDER_WAITING_NAME in names
+        self.others_wait = self.holder_waits or WAITING_NAME in names
         return names
 
     def stored(self, number: int) -> tuple[Event, ...]:
@@ -206,15 +210,25 @@ class LogReader:
             return events
         return _aborted(events)
 
+    def _read(self, number: int) -> tuple[Event, ...]:
+        """As `stored`; what needs no decision is not read again."""
+        events = self.stored(number)
+        if events and not events[0].decision:
+            self._keep(number, events)
+        return events
+
     def _cached(self, number: int) -> tuple[Event, ...]:
         events = self._cache.get(number, ())
         if not events:
             events = self.decided(self.stored(number))
             if events:
-                self._cache[number] = events
-                while len(self._cache) > _CACHED_SLOTS_MAX:
-                    self._cache.popitem(last=False)
+                self._keep(number, events)
         return events
+
+    def _keep(self, number: int, events: tuple[Event, ...]) -> None:
+        self._cache[number] = events
+        while len(self._cache) > _CACHED_SLOTS_MAX:
+            self._cache.popitem(last=False)
 
 
 def _aborted(events: Sequence[Event]) -> tuple[Event, ...]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
+from functools import partial
 from typing import Protocol
 
 from lakelatch.failpoints import failpoint
@@ -110,21 +111,25 @@ class Projections:
         checked: Snapshot | None = None,
         shower: Shower | None = None,
     ) -> list[Fate]:
-        """The same for all events of a slot, in the order of their times. Several are completed writes."""
+        """The same for all events of a slot, in the order of their times, or `at_once`. Several are completed writes."""
         if len(events) == 1:
             return [self.show(events[0], content, checked, shower)]
         if checked is not None and not all(self._has_witness(event, checked) for event in events):
             checked = None  # of others that had not begun when it was made
         listing, made = self._snapshots.list() if checked is None else checked, set[str]()
-        fates = []
-        for event in events:
-            fate = Fate.NEVER
-            if checked is None:
-                fate = self.fate(event, listing)
-            if fate is Fate.NEVER:
-                fate = self._make(event, content)
-                made.add(event.instant)
-            fates.append(fate)
+        fates = [Fate.NEVER if checked is not None else self.fate(event, listing) for event in events]
+        missing = [place for place, fate in enumerate(fates) if fate is Fate.NEVER]
+
+        def make(place: int) -> None:
+            fates[place] = self._make(events[place], content)
+            made.add(events[place].instant)
+
+        steps = [partial(make, place) for place in missing]
+        if events[0].at_once:
+            self._storage.together(*steps)
+        else:
+            for step in steps:
+                step()
         there = [
             fate is Fate.THERE and (event.instant in made or not self._has_witness(event, listing))
             for event, fate in zip(events, fates, strict=True)
@@ -155,6 +160,10 @@ class Projections:
         if event.kind != COMPLETE or event.file in listing.listed:
             return False
         return inflight(event.instant, event.action).file_name in listing.listed
+
+    def are_awaited(self, events: Sequence[Event], listing: Snapshot) -> bool:
+        """The same of any of these."""
+        return any(self.is_awaited(event, listing) for event in events)
 
     def _show(
         self,

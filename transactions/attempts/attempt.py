@@ -49,6 +49,7 @@ T = TypeVar("T")
 _RACES_FOR_S = 600.0
 _UNLOCKED_MAX = 2  # after the tail that was seen last, and after the one that is read then
 _TURNS_MAX = 20  # slots lost to others with a record left, before the lock is asked for after all
+_ON_THEIR_WAY = 3  # requests, between a leader's look and its slot
 _LOST_QUIETLY_MAX = 3  # so often the lock's holder loses before it asks the others to queue
 _log = logging.getLogger("lakelatch.transactions")
 
@@ -65,7 +66,7 @@ def table_lock(context: TransactionContext) -> Iterator[Lease]:
         yield lease
     finally:
         try:
-            context.log.stop_waiting()
+            context.log.stop_waiting(with_lock=True)
         except LakelatchError as error:
             _log.warning("others go on queueing at the table's lock until the next commit: %s", error)
         try:
@@ -84,12 +85,22 @@ class Race:
         self._deadline_ns = system.monotonic_ns() + round(_RACES_FOR_S * 1e9)
         self.lost = 0
 
-    def lose(self, locked: bool = True) -> None:
+    def lose(self, with_lock: bool, leads: bool) -> None:
         """Counts a place that others took, or where nothing could be decided. Errors: those of `ensure_in_time`."""
         self.lost += 1
         self.ensure_in_time()
-        if locked and self.lost == _LOST_QUIETLY_MAX:
-            self._log.ask_to_queue()
+        if (with_lock or leads) and self.lost == _LOST_QUIETLY_MAX:
+            self._log.ask_to_queue(with_lock)
+
+    def go_first(self) -> None:
+        """For the lock's holder, where slots are put for many: it takes longer than they do, and would lose each one.
+
+        Slots that are on their way are waited for, or it would follow what is not the tail any more.
+        """
+        began_ns = self._system.monotonic_ns()
+        self._log.ask_to_queue(with_lock=True)
+        self._log.holder_waits = True
+        self._system.sleep(_ON_THEIR_WAY * (self._system.monotonic_ns() - began_ns) / 1e9)
 
     def ensure_in_time(self) -> None:
         """Errors: `Unavailable` after the deadline."""
@@ -158,11 +169,11 @@ class _Loop(Generic[T]):
         """What comes before the first place of a turn; nothing at the others."""
         if self._look is not None:
             return None
-        self._look = Look(self._context, lambda: self._elides() and not self._context.elision.crowded)
+        self._look = Look(self._context, lambda: self._elides() and not self._meets_others)
         with self._race.paused():
             verdict = self._intent.prepare(self._look)
         self._elided, self._race.lost, self._turn = self._elides(), 0, None
-        if verdict is None and self._elided and (self._context.elision.crowded or self._context.log.others_wait):
+        if verdict is None and self._elided and self._meets_others:
             self._turn = self._intent.queue()
             self._elided = self._turn is not None
         return verdict
@@ -171,6 +182,12 @@ class _Loop(Generic[T]):
         """Whether to try without the lock."""
         context = self._context
         return self._given is None and self._intent.tries_first and context.elision.tries_first(context.log.others_wait)
+
+    @property
+    def _meets_others(self) -> bool:
+        """Whether others are known to commit just now, and for each other: then a slot is not tried alone first."""
+        context = self._context
+        return context.elision.crowded or context.log.others_wait or context.log.has_met_group
 
     def _measured_try(self) -> Added | Verdict:
         if not self._intent.tries_first:
@@ -206,7 +223,7 @@ class _Loop(Generic[T]):
                 self._context.elision.took(self._context.system.monotonic_ns() - began_ns)
                 (self._context.elision.lost if others or event is None else self._context.elision.queued)()
                 if event is not None:
-                    self._context.log.stop_waiting()
+                    self._context.log.stop_waiting(with_lock=False)
         except LogMoved as error:
             return Retry(error.message)
         except Undecided as error:
@@ -229,6 +246,8 @@ class _Loop(Generic[T]):
             with self._race.paused():
                 lease = self._held.enter_context(table_lock(context))
             self._watch = LockWatch(context, lease)
+            if log.has_met_group:
+                self._race.go_first()
         if first:
             self._intent.begin_turn()
         known: tuple[Tail, bool | None] | None = None
@@ -272,8 +291,8 @@ class _Loop(Generic[T]):
 
     def _lose(self, retry: Retry) -> None:
         record(SLOTS_LOST, 1, self._context.labels)
-        self._race.lose(locked=self._watch is not None or self._turn is not None)
-        if not self._elided or self._race.lost < _UNLOCKED_MAX:
+        self._race.lose(with_lock=self._watch is not None, leads=self._turn is not None)
+        if not self._elided or (self._race.lost < _UNLOCKED_MAX and not self._context.log.has_met_group):
             return
         if self._race.lost == _UNLOCKED_MAX:
             self._context.elision.lost()

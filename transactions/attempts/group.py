@@ -49,6 +49,7 @@ _READ_MAX = 64  # records that one slot commits
 _SIZE_MAX_BYTES = 16 * 1024 * 1024  # far above any record; what is larger was cut off, and is none
 _TURN_LEAST_NS, _TURN_MOST_NS = 20_000_000, 5_000_000_000
 _REQUESTS = 10  # in the time of so many requests a writer that has the turn should have put its slot
+_TURNS_OF_HOLDER = 2  # which whoever holds the table's lock is given for a slot
 _LATE = 0.3  # of a turn is left to others by one who comes late, with an early time: they may have it
 _LOOKS, _LOOKS_OF_OTHERS = 16, 6  # at the next slot within one turn, by who is next, and by all others
 _WRONG_VALUES = ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError
@@ -159,7 +160,8 @@ class Turn:
         self._names: list[str] = []
         self._records: dict[str, ReadyCommit] = {}
         self._tail = Tail(0)
-        self._request_ns = 0
+        self._looked: Tail | None = None  # beside the record
+        self._request_ns = self._turn_ns = 0
 
     @property
     def instant(self) -> str:
@@ -167,17 +169,32 @@ class Turn:
         return self._record.state.instant
 
     def leave(self) -> bool:
-        """Puts the record where others find it; False if the storage refuses that, and nothing can have been left."""
+        """Puts the record where others find it; False if the storage refuses that, and nothing can have been left.
+
+        The first look is beside it: who commits by the record does so in a later slot than that look may show. Errors:
+        those of that look, and then the record may have been left.
+        """
+        refused: list[LakelatchError] = []
+        self._context.storage.together(lambda: refused.extend(self._put()), self._look_ahead)
+        if not refused:
+            return True
+        _log.warning("no others can commit %s, which goes on alone: %s", self.instant, refused[0])
+        return False
+
+    def _put(self) -> list[LakelatchError]:
+        """Puts the record; the error if that was refused."""
         system, began_ns = self._context.system, self._context.system.monotonic_ns()
         try:
             self._context.storage.put_if_absent(self._record.path, self._record.to_bytes())
             self._request_ns = system.monotonic_ns() - began_ns
         except PutUnknown:
-            return True
+            return []
         except (Unavailable, InvalidRequest) as error:
-            _log.warning("no others can commit %s, which goes on alone: %s", self.instant, error)
-            return False
-        return True
+            return [error]
+        return []
+
+    def _look_ahead(self) -> None:
+        self._looked = self._look()
 
     def wait(self, ensure_in_time: Callable[[], None]) -> tuple[Event, Tail] | None:
         """Waits for a slot that has this commit, and returns its event and the tail; None when it is its own turn.
@@ -190,10 +207,10 @@ class Turn:
         turn_ns = min(turn_ns, _TURN_MOST_NS)
         has_come = True
         while True:
-            tail = self._look()
+            tail, self._looked = self._looked or self._look(), None
             own = own_completion(self._context, self._record.state, tail)
             if own is not None:
-                if not self._wait_for_file(own, turn_ns, ensure_in_time):
+                if not self._wait_for_files(_until(own, tail), turn_ns, ensure_in_time):
                     log.conclude(own, tail)
                 return own, tail
             instants = self._before(tail)
@@ -204,9 +221,22 @@ class Turn:
             follows = partial(log.has_slot, tail.number + 1)
             if not self._wait_until(follows, patience * turn_ns, pause_ns, ensure_in_time):
                 self._context.elision.passes(instants)
-                if tail.event is not None and tail.event.file:  # its writer is making the files of that slot
-                    self._wait_for_file(tail.event, turn_ns, ensure_in_time)
-                return None
+                self._turn_ns = turn_ns
+                if not self._gives_way(follows, pause_ns, ensure_in_time):
+                    return None
+
+    def _gives_way(self, follows: Callable[[], bool], pause_ns: float, ensure_in_time: Callable[[], None]) -> bool:
+        """Lets the lock's holder have the next slot, if it loses them all; False if it takes too long.
+
+        It has more to do before its slot than whoever puts commits that are ready, and nobody can do that for it.
+        """
+        log = self._context.log
+        if not log.holder_waits:
+            return False
+        if self._wait_until(follows, _TURNS_OF_HOLDER * self._turn_ns, pause_ns, ensure_in_time):
+            return True
+        log.stop_waiting(with_lock=True)  # it may be dead
+        return False
 
     def place(self) -> tuple[Tail, bool]:
         """The tail of the last look with the timeline, and whether the claim was there; the others' records are read.
@@ -224,7 +254,7 @@ class Turn:
         pending = {one for one in self._records if one in claims and _is_pending(looks[0], self._records[one])}
         for instant in sorted(self._records.keys() - pending):
             remove_record(context.storage, self._records.pop(instant).path)
-        return context.log.look(self._tail, looks[0]), self.instant in claims
+        return context.log.look(self._tail, self._with_files(looks[0])), self.instant in claims
 
     def others(self, place: Place, first: Event) -> list[Event]:
         """The commits of others that nothing is in the way of at a place in the log, behind this one's own event."""
@@ -234,7 +264,8 @@ class Turn:
             event = self._decided(record, place, group)
             if event is not None:
                 group.append(replace(event, number=number, time=_LATER))
-        return [replace(event, number=0, time="") for event in group[1:]]
+        at_once = self._context.settings.side_by_side
+        return [replace(event, number=0, time="", at_once=at_once) for event in group[1:]]
 
     def _look(self) -> Tail:
         tails: list[Tail] = []
@@ -242,9 +273,23 @@ class Turn:
         self._tail = tails[0]
         return self._tail
 
-    def _wait_for_file(self, event: Event, time_ns: float, ensure_in_time: Callable[[], None]) -> bool:
-        there = partial(self._context.storage.exists, event.path)
-        return self._wait_until(there, time_ns, time_ns / _LOOKS, ensure_in_time)
+    def _with_files(self, listing: Snapshot) -> Snapshot:
+        """A listing with the files of the tail's slot, whose writer is making them; as it is if that takes too long."""
+        log, system = self._context.log, self._context.system
+        until_ns = system.monotonic_ns() + self._turn_ns
+        while log.projections.are_awaited(self._tail.events, listing) and system.monotonic_ns() < until_ns:
+            system.sleep(self._turn_ns / _LOOKS / 1e9)
+            listing = log.snapshots.list()
+        return listing
+
+    def _wait_for_files(self, events: Sequence[Event], time_ns: float, ensure_in_time: Callable[[], None]) -> bool:
+        log = self._context.log
+        return self._wait_until(
+            lambda: not log.projections.are_awaited(events, log.snapshots.list()),
+            time_ns,
+            time_ns / _LOOKS,
+            ensure_in_time,
+        )
 
     def _wait_until(
         self, is_so: Callable[[], bool], time_ns: float, pause_ns: float, ensure_in_time: Callable[[], None]
@@ -321,6 +366,12 @@ def _is_pending(listing: Snapshot, record: ReadyCommit) -> bool:
     state = record.state
     files = listing.of(state.instant)
     return listing.has(inflight(state.instant, state.action)) and all(one.completion is None for one in files)
+
+
+def _until(own: Event, tail: Tail) -> Sequence[Event]:
+    """The events of the own slot up to the own one, as far as their files may be missing: those of the last slot."""
+    place = tail.events.index(own) if own in tail.events else -1
+    return tail.events[: place + 1]
 
 
 def own_completion(context: TransactionContext, state: TransactionState, tail: Tail) -> Event | None:

@@ -93,7 +93,7 @@ class TransactionSettings(ParsedOptions):
     non-blocking control it has no effect. `early` is None if conflicts are looked for at the commit only,
     `marker_server` if markers are direct. `lock_elision` is `auto`, where a commit asks for the lock only after it has
     lost a race (never with Hudi's own locks), or `off`. With `group_commit`, which the table says, those that have
-    lost a slot are put into the log by one of them.
+    lost a slot are put into the log by one of them, and with `side_by_side`, which it says as well, shown all at once.
     """
 
     also = (_EARLY, Option("hoodie.clean.failed.writes.policy", _lazy, None, ("hoodie.cleaner.policy.failed.writes",)))
@@ -109,6 +109,7 @@ class TransactionSettings(ParsedOptions):
     marker_server: MarkerServerSettings | None = field(default=None, metadata={"of": MarkerServerSettings})
     lock_elision: str = option(ELISION_OPTION, one_of(AUTO, OFF), AUTO)
     group_commit: bool = True
+    side_by_side: bool = False
 
     def completed(self, values: Mapping[str, str]) -> TransactionSettings:
         """Early detection and the marker server are checked, and None if they are off."""

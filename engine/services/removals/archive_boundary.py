@@ -103,6 +103,9 @@ def timeline_hold(storage: Storage, candidates: Candidates, options: ArchivingOp
     for victim, rollback in _victims(storage, candidates.whole, pending):
         undecided[victim] = f"the rollback {rollback} of {victim or 'an unknown instant'} is pending"
     holds.extend(Hold(_last_until(writes, time), why) for time, why in undecided.items())
+    for time, why in undecided.items():  # which a reader may still have to see before those that completed since
+        first = next((one.requested for one in writes if (one.completion or "") > time), None)
+        holds += [] if first is None else [Hold(first, f"{why}, and it completed since")]
     holds.extend(_clean_holds(candidates, writes))
     return first_hold(candidates, holds)
 
