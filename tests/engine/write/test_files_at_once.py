@@ -28,29 +28,37 @@ def table(tmp_path: Path) -> LiveTable:
 
 
 class Group:
-    """Two writers that wait, and one that leads, with what is done once all three are in a slot."""
+    """Three writers that wait, and one that leads, with what is done once all four are in a slot."""
 
     def __init__(self, table: LiveTable) -> None:
         self.table = table
-        self.first, self.second = Waiting(table).put((1, 2, "first")), Waiting(table).put((2, 2, "second"))
-        manager = table.manager(side_by_side=True)
-        self.leader = crowded(table.begin(manager=manager)).put("p", [(3, 2, "leader")])
-        self.instants = [self.leader.instant, self.first.writing.instant, self.second.writing.instant]
+        waiting = [Waiting(table).put((key, 2, name)) for key, name in ((1, "first"), (2, "second"), (4, "third"))]
+        self.first, self.second, self.third = waiting
+        self.leader = crowded(table.begin(manager=table.manager(side_by_side=True))).put("p", [(3, 2, "leader")])
+        self.instants = [self.leader.instant, *(one.writing.instant for one in waiting)]
 
-    def commit(self, then: list[str]) -> None:
-        """All of them; `then` gets what a reader saw once the file of the first was gone again, as if still to come."""
+    def commit(self) -> list[list[str]]:
+        """All of them; what readers see while the file of the first is still to come, and once the third was told."""
+        seen: list[list[str]] = []
 
         def lead() -> None:
             self.leader.commit()
-            path = self.event(self.first.writing.instant).path
-            self.table.storage.delete(path)
-            then.extend(value for _, _, _, value in self.table.read())
-            assert self.table.since("0") == self.table.read()
-            assert half_shown_now(self.table.storage, Snapshot.look(self.table.storage)) == (self.instants[2],)
-            last = self.event(self.second.writing.instant).time
-            assert [value for _, _, _, value in self.table.as_of(last)] == then
+            self.table.storage.delete(self.event(self.first.writing.instant).path)  # as if it had not been made yet
+            timeline = Snapshot.look(self.table.storage)
+            assert half_shown_now(self.table.storage, timeline) == tuple(self.instants[2:])
+            seen.append(self.values())
+            seen.append([value for _, _, _, value in self.table.since("0")])
+            seen.append([value for _, _, _, value in self.table.as_of(self.event(self.instants[2]).time)])
 
-        self.first.commit(lambda: self.second.commit(lead))
+        def third() -> None:
+            self.third.commit(lead)
+            seen.append(self.values())
+
+        self.first.commit(lambda: self.second.commit(third))
+        return seen
+
+    def values(self) -> list[str]:
+        return [value for _, _, _, value in self.table.read()]
 
     def event(self, instant: str) -> Event:
         log = CommitLog(self.table.storage)
@@ -58,17 +66,20 @@ class Group:
 
 
 def test_a_reader_leaves_out_what_is_behind_a_commit_that_is_still_to_be_shown(table: LiveTable) -> None:
-    group, seen = Group(table), list[str]()
-    group.commit(seen)
-    assert seen == ["old", "old", "leader"]
+    group = Group(table)
+    assert group.commit()[:3] == [["old", "old", "leader"]] * 3
     assert slots(table)[1:] == [[(COMPLETE, instant) for instant in group.instants]]
-    assert table.agreed() == [("p", 1, 2, "first"), ("p", 2, 2, "second"), ("p", 3, 2, "leader")]
-    assert records(table) == []
+    rows = [(1, "first"), (2, "second"), (3, "leader"), (4, "third")]
+    assert table.agreed() == [("p", key, 2, value) for key, value in rows] and records(table) == []
+
+
+def test_who_is_told_that_it_is_committed_sees_to_the_files_before_its_own(table: LiveTable) -> None:
+    assert Group(table).commit()[3] == ["first", "second", "leader", "third"]
 
 
 def test_each_commit_of_a_slot_names_those_before_it(table: LiveTable) -> None:
     group = Group(table)
-    group.commit([])
+    group.commit()
     for place, instant in enumerate(group.instants):
         event = group.event(instant)
         before = CommitMetadata.from_avro(table.storage.read(event.path)).extra.get(BEFORE_KEY, "")
