@@ -24,7 +24,7 @@ from lakelatch.engine.options.write import (
     WriteOptions,
 )
 from lakelatch.engine.table.opening import agreeing, looked_at, open_existing, table_at, what_is_there
-from lakelatch.engine.table.schema import parsed_schema
+from lakelatch.engine.table.schema import learn_slot, parsed_schema
 from lakelatch.engine.table.table import OpenedTable, check_mode
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.failpoints import failpoint
@@ -85,7 +85,10 @@ def prepare_table(
     `InvalidRequest`, with nothing changed.
     """
     try:
-        return agreeing(table_at(storage, *looked_at(storage, memory_check)), options)
+        config, look = looked_at(storage, memory_check)
+        if memory_check is not None:
+            learn_slot(storage, memory_check.last_events)
+        return agreeing(table_at(storage, config, look), options)
     except InvalidRequest:
         if memory_check is not None:  # its answers are of before
             memory_check.forget()

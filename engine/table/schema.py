@@ -24,6 +24,7 @@ from lakelatch.timeline.actions import CLUSTER, COMMIT, COMPACT, DELTA_COMMIT, L
 from lakelatch.timeline.half_shown import behind_missing, instants_in
 from lakelatch.timeline.history.named_files import remember
 from lakelatch.timeline.instant import Instant, completed, is_seen, parse_file_name, requested_time
+from lakelatch.timeline.log.events import COMPLETE, Event
 from lakelatch.timeline.log.rollbacks import Rollbacks, may_be_undone
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import BEFORE_KEY, CHANGES_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata
@@ -196,6 +197,21 @@ def learn_schema(storage: Storage, action: str, committed: Committed) -> None:
     remember(storage, instant, committed.metadata)
     with suppress(LakelatchError):  # reading it raises the error
         _place(storage, instant)[:] = [_said_in(committed.metadata, instant)]
+
+
+def learn_slot(storage: Storage, events: Sequence[Event]) -> None:
+    """Caches the schema and the files of the last commit of a slot that this process has read; raises nothing.
+
+    Where many commit at once, the last one is somebody else's, and its file would have to be read by each.
+    """
+    for event in events[-1:]:
+        if event.kind == COMPLETE and event.action in WRITE_ACTIONS and event.content:
+            instant = parse_file_name(event.file)
+            with suppress(LakelatchError):
+                if instant is not None and not _place(storage, instant):
+                    metadata = CommitMetadata.from_avro(event.content, event.path)
+                    remember(storage, instant, metadata)
+                    _place(storage, instant)[:] = [_said_in(metadata, instant)]
 
 
 def _said_in(metadata: CommitMetadata, instant: Instant) -> TableSchema | None:

@@ -28,6 +28,7 @@ from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.table_services.inline import SERVICES_ENABLED
 from lakelatch.engine.table.making import open_for_write
+from lakelatch.engine.table.schema import _place
 from lakelatch.locks.options import PROVIDER
 from lakelatch.storage import MemoryStorage
 from lakelatch.storage.contract import FileStatus, Listing
@@ -215,6 +216,7 @@ def measure(
             began_ns = world.now_ns
             batch = f"{number}-{turn}"
             turn += 1
+            _place.cache_clear()  # which processes do not share
             try:
                 table.upsert(_rows(batch, began_ns))
             except Exception as error:

@@ -51,7 +51,7 @@ _TURN_LEAST_NS, _TURN_MOST_NS = 20_000_000, 5_000_000_000
 _REQUESTS = 10  # in the time of so many requests a writer that has the turn should have put its slot
 _TURNS_OF_HOLDER = 2  # which whoever holds the table's lock is given for a slot
 _LATE = 0.3  # of a turn is left to others by one who comes late, with an early time: they may have it
-_LOOKS, _LOOKS_OF_OTHERS = 16, 6  # at the next slot within one turn, by who is next, and by all others
+_LOOKS, _LOOKS_OF_OTHERS = 20, 12  # at the next slot within one turn, by who is next, and by all others
 _WRONG_VALUES = ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError
 _log = logging.getLogger("lakelatch.transactions")
 

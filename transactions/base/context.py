@@ -14,6 +14,7 @@ from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import System, process_name
 from lakelatch.telemetry import PROVIDER, STRATEGY, TABLE, WRITER, kind_name
 from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.snapshots import Snapshots
 from lakelatch.timeline.snapshot import Mark, Snapshot
@@ -88,6 +89,12 @@ class MemoryCheck:
         self.holds = False  # until somebody has seen that it is the same table
         self._claims: frozenset[str] = frozenset()
         self.listing = Snapshot()
+
+    @property
+    def last_events(self) -> Sequence[Event]:
+        """Those of the last slot that this process has read of the table, as far as that is known to be the same."""
+        last = self._memory.log.last
+        return last.events if last is not None else ()
 
     @property
     def claims(self) -> frozenset[str]:
