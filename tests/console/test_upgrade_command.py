@@ -46,8 +46,18 @@ def test_new_tables_need_no_upgrade(live: LiveTable, capsys: pytest.CaptureFixtu
     assert "already" in upgrade(live, capsys)[1]
 
 
+def test_commits_of_a_slot_are_shown_at_once_where_that_is_asked_for(
+    live: LiveTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert upgrade(live, capsys, "--side-by-side") == (0, f"done: the table has {LOG_VERSION}=4\n")
+    assert load_table_config(live.storage).log_version == 4
+    assert upgrade(live, capsys) == (0, f"the table has {LOG_VERSION}=4 already\n")
+    live.write([(2, 1, "b")])
+    assert len(live.agreed()) == 2
+
+
 def test_a_newer_version_is_refused_by_name(live: LiveTable, capsys: pytest.CaptureFixture[str]) -> None:
-    update_properties(live.storage, {LOG_VERSION: "4"})
-    with pytest.raises(InvalidRequest, match=f"{LOG_VERSION}=4.*knows 1 to 3: upgrade lakelatch"):
+    update_properties(live.storage, {LOG_VERSION: "5"})
+    with pytest.raises(InvalidRequest, match=f"{LOG_VERSION}=5.*knows 1 to 4: upgrade lakelatch"):
         lakelatch.open(str(live.root))
     assert upgrade(live, capsys)[0] != 0

@@ -12,12 +12,10 @@ from plain_member import PlainMember
 from seams import Place, SimulatedLocks, SimulatedScope
 from world import SECOND_NS, Process, SimulatedSystem
 
-from lakelatch.engine.options.batch import Batch
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import abort_after, commit_files
-from lakelatch.engine.write.batches import BatchCommitted, BatchRegister
 from lakelatch.engine.write.commit import write_task
 from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, WriteConflict
@@ -43,7 +41,6 @@ ACCOUNTS = ("a", "b", "c")  # written by optimistic transfers, whose sum stays
 JOURNALS = ("x", "y")  # appended to without conflicts
 LEASE_S = 2.0
 HEARTBEAT = HeartbeatSettings(interval_ms=500, tolerable_misses=2)
-_APPLICATION = "stream"
 _PATIENCE = 60
 _MEETING_NS = SECOND_NS
 WRITES = ("commit", "deltacommit", "replacecommit")
@@ -65,7 +62,7 @@ class Actor:
         self.process = process or Process(place.world, name)
         self._open_table = open_table
         self.system = SimulatedSystem(self.process)
-        self.storage = place.storage(self.process)
+        self.storage = place.storage(self.process, any_order=setting.at_once)
         self.random = self.process.random
         self.work = ""
         self._managers: dict[str, TransactionManager] = {}
@@ -391,28 +388,6 @@ class aborted_on_error:
         if not isinstance(error, LakelatchError) or isinstance(error, CommitUnknown) or self._transaction.committed:
             return
         abort_after(self._transaction, error)  # what fails now is left to the next writer
-
-
-def write_batch(actor: Actor, number: int) -> None:
-    """Writes one numbered batch of a stream, unless it has been written, as `lakelatch.write_batch` does."""
-    manager = actor.manager(NON_BLOCKING)
-    manager.recover()
-    batch = Batch(_APPLICATION, number)
-    register = BatchRegister(manager, batch)
-    try:
-        register.resolve()
-        transaction = manager.begin()
-        with aborted_on_error(transaction):
-            register.register(transaction)
-            content = {"group": JOURNALS[0], "base": [], "optimistic": False}
-            stat = actor.add_file(transaction, JOURNALS[0], content)
-            actor.commit(transaction, CommitMetadata((stat,), "UPSERT", batch.extra))
-    except BatchCommitted as found:
-        actor.place.count("batch found")
-        actor.history.note("batch", actor.name, number=number, instant=found.details["result"].instant)
-        return
-    actor.history.note("batch", actor.name, number=number, instant=transaction.instant)
-    register.tidy()
 
 
 def instant_of(name: str) -> str:

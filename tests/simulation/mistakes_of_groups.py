@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mistakes import Mistake
 
+from lakelatch.timeline import half_shown
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.projection import Projections
 from lakelatch.transactions.attempts import group
@@ -70,12 +71,16 @@ OF_GROUPS: dict[str, Mistake] = {
     "files in any order": Mistake(
         Projections,
         "show_all",
-        (
-            ("for event in events:\n", "for event in reversed(events):\n"),
-            ("fates.append(fate)", "fates.insert(0, fate)"),
-        ),
+        (("for step in steps:", "for step in reversed(steps):"),),
         seeds=20,
         first=1,
+    ),
+    "a reader takes all that it sees": Mistake(
+        half_shown,
+        "behind_missing",
+        (("return () if missing is None else", "return () if True else"),),
+        seeds=100,
+        first=6,
     ),
     "a member's file decides": Mistake(
         CommitLog,

@@ -11,7 +11,8 @@ from hashlib import blake2b
 from typing import TypeAlias
 
 import crowd
-from actors import Actor, write_batch
+from actors import Actor
+from batched import write_batch
 from course import Outcome, Setting, Told
 from foreign import archive, broken_beside, roll_back
 from loads import load

@@ -6,9 +6,9 @@ the way back, or arrive long after its caller gave it up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from lock_records import MemoryRecordStore
 from world import Process, SimulatedSystem, World, here
@@ -24,6 +24,7 @@ from lakelatch.storage.contract import Listing, NotFound
 from lakelatch.testing.faults.plan import DONE, LOST_AFTER, REPEATED, UNAVAILABLE, FaultPlan, FaultRates, carry
 from lakelatch.testing.faults.storage import FaultyStorage
 
+T = TypeVar("T")
 STORAGE, LOCKS = "storage", "locks"
 _FAR = 0.6
 _FAST_S, _SLOW_S = (0.0005, 0.0075), (0.05, 1.45)  # the least, and how much more it may be
@@ -105,9 +106,30 @@ class Place:
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
 
-    def storage(self, process: Process) -> FaultyStorage:
-        """The storage as one process reaches it."""
-        return FaultyStorage(self.memory, ProcessFaultPlan(self, process, STORAGE))
+    def storage(self, process: Process, any_order: bool = False) -> FaultyStorage:
+        """The storage as one process reaches it; requests that it makes together are carried out in `any_order`."""
+        plan = ProcessFaultPlan(self, process, STORAGE)
+        return AnyOrderStorage(self.memory, plan, process) if any_order else FaultyStorage(self.memory, plan)
+
+
+class AnyOrderStorage(FaultyStorage):
+    """Carries requests that are made together out one after the other, in an order that is drawn."""
+
+    def __init__(self, behind: MemoryStorage, plan: FaultPlan, process: Process) -> None:
+        super().__init__(behind, plan)
+        self._process = process
+
+    def together(self, *requests: Callable[[], T]) -> Sequence[T]:
+        answers: dict[int, T] = {}
+        errors: dict[int, Exception] = {}
+        for place in self._process.random.sample(range(len(requests)), len(requests)):
+            try:
+                answers[place] = requests[place]()
+            except Exception as error:
+                errors[place] = error
+        if errors:
+            raise errors[min(errors)]
+        return [answers[place] for place in range(len(requests))]
 
 
 class ProcessFaultPlan(FaultPlan):

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -260,10 +261,11 @@ def main() -> None:
     given = parser.parse_args()
     request_s = given.request_ms / 1000
     found = measure(given.writers, request_s, given.seconds, given.seed, given.services, given.at_once)
-    between = [(later[1] - one[1]) / SECOND_NS / request_s for one, later in zip(found.slots, found.slots[1:])]
+    between = [(later[1] - one[1]) / SECOND_NS / request_s for one, later in pairwise(found.slots)]
     print(f"{given.writers} writers, {given.request_ms:g} ms a request, {found.seconds:.0f} s counted")
     print(
-        f"commits/s {found.commits_per_s:.1f}, median {statistics.median(found.commits_s):.2f} s, p99 {found.p99_s:.2f} s"
+        f"commits/s {found.commits_per_s:.1f}, median {statistics.median(found.commits_s):.2f} s, "
+        f"p99 {found.p99_s:.2f} s"
     )
     print(f"rounds a commit, of its caller's time: {statistics.median(found.commits_s) / request_s:.1f}")
     print(f"slowest to fastest {found.fairness:.2f}, failed {len(found.failed)} {found.failed[:2]}")

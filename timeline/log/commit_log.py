@@ -43,7 +43,6 @@ from lakelatch.timeline.log.events import (
     CANCEL,
     COMPLETE,
     LOCKS,
-    LOG_FOLDER,
     WITHDRAW,
     Event,
     slot_bytes,
@@ -51,7 +50,7 @@ from lakelatch.timeline.log.events import (
     slot_path,
 )
 from lakelatch.timeline.log.lock_names import WrongLocks, agree, joined, named_locks
-from lakelatch.timeline.log.log_reader import HOLDER_WAITING_NAME, WAITING_NAME, LogReader, Tail
+from lakelatch.timeline.log.log_reader import LogReader, Tail
 from lakelatch.timeline.log.projection import Fate, Projections, Shower
 from lakelatch.timeline.log.snapshots import Snapshots
 from lakelatch.timeline.metadata import after
@@ -61,7 +60,6 @@ CONTENT_FOLDER = ".hoodie/.lakelatch/content"
 INLINE_LIMIT_BYTES = 256 * 1024
 SLOTS_KEPT = 32
 _RECENT_NS = 2_000_000_000
-_WAITING_PATH, _HOLDER_WAITING_PATH = f"{LOG_FOLDER}/{WAITING_NAME}", f"{LOG_FOLDER}/{HOLDER_WAITING_NAME}"
 _log = logging.getLogger("lakelatch.timeline")
 
 
@@ -182,22 +180,6 @@ class CommitLog(LogReader):
             raise self._in_doubt(event, error) from error
         self._ensure_not_rolled_back(event, fate)
 
-    def ask_to_queue(self, with_lock: bool) -> None:
-        """For who loses its slots to those who try alone: they queue from now on, until `stop_waiting`.
-
-        For the lock's holder (`with_lock`) those who put slots for others hold back as well, for a while.
-        """
-        self._storage.put(_HOLDER_WAITING_PATH if with_lock else _WAITING_PATH, b"")
-
-    def stop_waiting(self, with_lock: bool) -> None:
-        """For who has its slot, or gives the lock back (`with_lock`): others need not queue any more for its sake."""
-        if with_lock and self.holder_waits:
-            self._storage.delete(_HOLDER_WAITING_PATH)
-            self.holder_waits = False
-        if self.others_wait and not self.holder_waits:
-            self._storage.delete(_WAITING_PATH)
-            self.others_wait = False
-
     @property
     def has_met_group(self) -> bool:
         """Whether the last slot that this process has read was put for several writers: they queue, and wait there."""
@@ -290,7 +272,7 @@ class CommitLog(LogReader):
             path = f"{CONTENT_FOLDER}/{event.operation_id}-{number}"
             self._storage.put(path, content)
             digest = hashlib.sha256(content).hexdigest()
-            event = replace(event, content=b"", content_path=path, content_digest=digest)
+            return replace(event, content=b"", content_path=path, content_digest=digest)
         return event
 
     def _place_others(
@@ -305,9 +287,7 @@ class CommitLog(LogReader):
                 raise InvariantBroken(f"the time {time} is not above {events[-1].time}, which is in the same slot")
             file = completed(draft.instant, draft.action, time).file_name
             placed = draft.placed(first.number, time, file, first.watermark)
-            content = draft.content
-            if at_once:
-                content = after(content, [event.instant for event in events])
+            content = after(draft.content, [event.instant for event in events]) if at_once else draft.content
             content = add_checksum(content, placed.path)
             events.append(
                 replace(placed, content=content, token=first.token, lock_domain=first.lock_domain, at_once=at_once)

@@ -13,11 +13,9 @@ from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.decisions import Decisions, Undecided
 from lakelatch.timeline.log.events import LOG_FOLDER, Event, slot_events, slot_number, slot_path
+from lakelatch.timeline.log.waiting import Waiting
 from lakelatch.timeline.snapshot import Snapshot
 
-# Among the slots, which everybody lists: who puts slots for many loses them to those who try alone; and so does who
-# holds the table's lock, as for a plan, which others cannot put.
-WAITING_NAME, HOLDER_WAITING_NAME = "waiting", "waiting-with-lock"
 _LISTINGS_MAX = 8
 _CACHED_SLOTS_MAX = 4096
 
@@ -77,8 +75,7 @@ class LogReader:
         self._cache: OrderedDict[int, tuple[Event, ...]] = OrderedDict()
         self.last: Tail | None = None  # the tail as this process has seen it last: others may have gone on
         self.last_ns: int | None = None  # and when that was
-        self.others_wait = False  # whether the last listing showed that somebody who should go first loses its slots
-        self.holder_waits = False  # and that it is the lock's holder
+        self.waiting = Waiting(storage)
 
     @property
     def storage(self) -> Storage:
@@ -188,8 +185,7 @@ class LogReader:
 
     def _names(self) -> Sequence[str]:
         names = self._storage.names(LOG_FOLDER)
-        self.holder_waits = HOLDER_WAITING_NAME in names
-        self.others_wait = self.holder_waits or WAITING_NAME in names
+        self.waiting.seen(names)
         return names
 
     def stored(self, number: int) -> tuple[Event, ...]:

@@ -111,7 +111,7 @@ class Projections:
         checked: Snapshot | None = None,
         shower: Shower | None = None,
     ) -> list[Fate]:
-        """The same for all events of a slot, in the order of their times, or `at_once`. Several are completed writes."""
+        """The same for all events of a slot, in the order of their times or `at_once`. Several are completed writes."""
         if len(events) == 1:
             return [self.show(events[0], content, checked, shower)]
         if checked is not None and not all(self._has_witness(event, checked) for event in events):

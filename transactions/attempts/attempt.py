@@ -66,7 +66,7 @@ def table_lock(context: TransactionContext) -> Iterator[Lease]:
         yield lease
     finally:
         try:
-            context.log.stop_waiting(with_lock=True)
+            context.log.waiting.stop(with_lock=True)
         except LakelatchError as error:
             _log.warning("others go on queueing at the table's lock until the next commit: %s", error)
         try:
@@ -90,7 +90,7 @@ class Race:
         self.lost += 1
         self.ensure_in_time()
         if (with_lock or leads) and self.lost == _LOST_QUIETLY_MAX:
-            self._log.ask_to_queue(with_lock)
+            self._log.waiting.ask(with_lock)
 
     def go_first(self) -> None:
         """For the lock's holder, where slots are put for many: it takes longer than they do, and would lose each one.
@@ -98,8 +98,7 @@ class Race:
         Slots that are on their way are waited for, or it would follow what is not the tail any more.
         """
         began_ns = self._system.monotonic_ns()
-        self._log.ask_to_queue(with_lock=True)
-        self._log.holder_waits = True
+        self._log.waiting.ask(with_lock=True)
         self._system.sleep(_ON_THEIR_WAY * (self._system.monotonic_ns() - began_ns) / 1e9)
 
     def ensure_in_time(self) -> None:
@@ -181,13 +180,15 @@ class _Loop(Generic[T]):
     def _elides(self) -> bool:
         """Whether to try without the lock."""
         context = self._context
-        return self._given is None and self._intent.tries_first and context.elision.tries_first(context.log.others_wait)
+        return (
+            self._given is None and self._intent.tries_first and context.elision.tries_first(context.log.waiting.others)
+        )
 
     @property
     def _meets_others(self) -> bool:
         """Whether others are known to commit just now, and for each other: then a slot is not tried alone first."""
         context = self._context
-        return context.elision.crowded or context.log.others_wait or context.log.has_met_group
+        return context.elision.crowded or context.log.waiting.others or context.log.has_met_group
 
     def _measured_try(self) -> Added | Verdict:
         if not self._intent.tries_first:
@@ -223,7 +224,7 @@ class _Loop(Generic[T]):
                 self._context.elision.took(self._context.system.monotonic_ns() - began_ns)
                 (self._context.elision.lost if others or event is None else self._context.elision.queued)()
                 if event is not None:
-                    self._context.log.stop_waiting(with_lock=False)
+                    self._context.log.waiting.stop(with_lock=False)
         except LogMoved as error:
             return Retry(error.message)
         except Undecided as error:

@@ -231,11 +231,11 @@ class Turn:
         It has more to do before its slot than whoever puts commits that are ready, and nobody can do that for it.
         """
         log = self._context.log
-        if not log.holder_waits:
+        if not log.waiting.holder:
             return False
         if self._wait_until(follows, _TURNS_OF_HOLDER * self._turn_ns, pause_ns, ensure_in_time):
             return True
-        log.stop_waiting(with_lock=True)  # it may be dead
+        log.waiting.stop(with_lock=True)  # it may be dead
         return False
 
     def place(self) -> tuple[Tail, bool]:
