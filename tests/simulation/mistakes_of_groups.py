@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mistakes import Mistake
 
-from lakelatch.timeline import half_shown
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.projection import Projections
 from lakelatch.transactions.attempts import group
@@ -74,13 +73,6 @@ OF_GROUPS: dict[str, Mistake] = {
         (("for step in steps:", "for step in reversed(steps):"),),
         seeds=20,
         first=1,
-    ),
-    "a reader takes all that it sees": Mistake(
-        half_shown,
-        "behind_missing",
-        (("return () if missing is None else", "return () if True else"),),
-        seeds=100,
-        first=6,
     ),
     "a member's file decides": Mistake(
         CommitLog,
