@@ -24,7 +24,11 @@ class Setting:
     remembers: bool = False  # whether each write has a manager of its own, with what the last one has read
     crowded: bool = False  # whether each commit behaves as after a slot that it has lost
     meets: bool = False  # whether commits wait for each other
-    at_once: bool = False  # whether the files of a slot's commits are made side by side
+
+    @property
+    def at_once(self) -> bool:
+        """Whether the files of a slot's commits are made side by side, as in half of the crowded runs."""
+        return self.crowded and self.own_files
 
 
 @dataclass

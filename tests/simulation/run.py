@@ -97,7 +97,6 @@ class Run:
             own_files=self.seed % 2 == 0,
             remembers=self.seed % 3 == 1,
             crowded=self.seed % 8 in (1, 6),
-            at_once=self.seed % 16 in (6, 9),
         )
         self.leaves = draw.random() < 0.5  # whoever is done, and with it what it still renews
         # Whether there is a stock, and table services work on it.
