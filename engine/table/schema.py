@@ -21,10 +21,10 @@ from lakelatch.format.avro import arrow_to_avro, avro_to_arrow, without_meta_col
 from lakelatch.format.evolution import Comparison, may_become
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import CLUSTER, COMMIT, COMPACT, DELTA_COMMIT, LOG_COMPACT, WRITE_ACTIONS
-from lakelatch.timeline.half_shown import behind_missing, instants_in
 from lakelatch.timeline.history.named_files import remember
 from lakelatch.timeline.instant import Instant, completed, is_seen, parse_file_name, requested_time
 from lakelatch.timeline.log.events import COMPLETE, Event
+from lakelatch.timeline.log.half_shown import behind_missing, instants_in
 from lakelatch.timeline.log.rollbacks import Rollbacks, may_be_undone
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import BEFORE_KEY, CHANGES_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata

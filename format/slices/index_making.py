@@ -13,7 +13,7 @@ from lakelatch.format.slices.partitions import FEW_FOLDERS
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.actions import WRITE_ACTIONS
-from lakelatch.timeline.half_shown import half_shown_now
+from lakelatch.timeline.log.half_shown import half_shown_now
 from lakelatch.timeline.recorded_options import SIDE_BY_SIDE_LOG_VERSION
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig

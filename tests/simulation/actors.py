@@ -26,9 +26,9 @@ from lakelatch.storage.uris import open_storage
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import SAVEPOINT
-from lakelatch.timeline.half_shown import half_shown_now
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.instant import Instant
+from lakelatch.timeline.log.half_shown import half_shown_now
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.attempts.checks import Check

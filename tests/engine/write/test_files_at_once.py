@@ -9,9 +9,9 @@ from live_table import LiveTable
 from table import BuiltTable
 from waiting_writes import Waiting, crowded, records, slots
 
-from lakelatch.timeline.half_shown import half_shown_now
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.events import COMPLETE, Event
+from lakelatch.timeline.log.half_shown import half_shown_now
 from lakelatch.timeline.metadata import BEFORE_KEY, CommitMetadata
 from lakelatch.timeline.properties_update import update_properties
 from lakelatch.timeline.recorded_options import SIDE_BY_SIDE_LOG_VERSION, log_property
