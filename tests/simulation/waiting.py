@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -128,10 +129,7 @@ class DistantStorage(MemoryStorage):
                 errors[place] = error
 
         process = here().process
-        fibers = [
-            process.world.start(process, lambda place=place: make(place), f"{place}")
-            for place in range(1, len(requests))
-        ]
+        fibers = [process.world.start(process, partial(make, place), f"{place}") for place in range(1, len(requests))]
         make(0)
         for fiber in fibers:
             fiber.join()
@@ -234,7 +232,7 @@ def measure(
     storage.asks = True
     for number in range(writers):
         system = SimulatedSystem(Process(world, f"w{number}"))
-        world.start(system.process, lambda number=number, system=system: write(number, system), f"w{number}")
+        world.start(system.process, partial(write, number, system), f"w{number}")
     world.run()
     storage.asks = False
     rows = pa.table(ArrowTable(storage.uri, options).to_arrow())
