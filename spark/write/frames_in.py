@@ -24,8 +24,8 @@ from lakelatch.spark.session.catalog import quoted
 from lakelatch.spark.session.executor import SparkExecutor, collected, row_batch, row_type, write_token
 from lakelatch.spark.session.marker_server import ended_when_lost, served
 from lakelatch.spark.session.spark_types import renamings, to_arrow
-from lakelatch.spark.shuffle import RowShuffle, shuffle_of
 from lakelatch.spark.write.known_keys import SKIPPED, Counted, with_new_keys, without_skipped
+from lakelatch.spark.write.shuffle import RowShuffle, shuffle_of
 from lakelatch.spark.write.small_frames import has_required_in_nullable, rows_in_driver
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.table_config import TableConfig

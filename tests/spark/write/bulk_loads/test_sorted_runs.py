@@ -17,9 +17,9 @@ from lakelatch.engine.write.sorted_runs import from_runs, to_runs
 from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN
 from lakelatch.errors import Unavailable
 from lakelatch.format.avro import RECORD_KEY_COLUMN
-from lakelatch.spark.shuffle import RowShuffle, SortedRunShuffle
 from lakelatch.spark.write.frames_in import _write_batches
 from lakelatch.spark.write.known_keys import SKIPPED
+from lakelatch.spark.write.shuffle import RowShuffle, SortedRunShuffle
 
 BATCH_ROWS = 700
 KEY_PARTS = ["", "a", "Z", "é", "ß", "\u07ff", "\uffff", "\U0001f600", "\0", ",", "zz"]
