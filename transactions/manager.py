@@ -116,7 +116,7 @@ class TransactionManager:
         self._ahead: Ahead | None = None
         self._believed: Callable[[], bool] | None = None  # of a write whose first requests confirm what is remembered
         self._next = None  # what writes make ready for the next one, if the table stays open
-        if stays_open:
+        if stays_open and settings.heartbeat_type != LEASE:  # which would keep a claim of nobody's alive
             self._next = self.memory.next_write = self._ready or NextWrite()
         self._remembered = False  # the listing of the timeline is older than what the log has added to it
 

@@ -14,6 +14,7 @@ from lakelatch.engine import writing
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.manager import ManagerOptions
 from lakelatch.engine.table.manager import open_manager
+from lakelatch.heartbeat.contract import LEASE
 from lakelatch.locks.options import PROVIDER
 from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM
@@ -21,6 +22,7 @@ from lakelatch.testing.clock import ManualSystem
 from lakelatch.timeline.instant import CLAIMS_FOLDER, TIMELINE_FOLDER
 from lakelatch.timeline.log.log_reader import LogReader
 from lakelatch.timeline.table_config import PROPERTIES_PATH
+from lakelatch.transactions.base.settings import HEARTBEAT_TYPE_OPTION
 from lakelatch.transactions.markers.files import MARKERS_FOLDER
 
 OPTIONS = {
@@ -117,6 +119,13 @@ def test_nothing_is_made_ready_while_others_write_too(storage: CountingStorage, 
         assert claims(storage) == []
     upsert(table, "d")
     assert len(claims(storage)) == 1
+
+
+def test_no_lease_keeps_a_claim_alive_that_nobody_may_need(storage: CountingStorage, system: ManualSystem) -> None:
+    table = ArrowTable("memory://orders", {**OPTIONS, HEARTBEAT_TYPE_OPTION: LEASE}, system).__enter__()
+    for key in ("a", "b", "c"):
+        upsert(table, key)
+    assert not claims(storage)
 
 
 def test_others_have_taken_it_for_dead(storage: CountingStorage, system: ManualSystem) -> None:
