@@ -102,3 +102,9 @@ def test_many_failures_are_no_accident(run: Run, tmp_path: Path) -> None:
     )
     done = run(many)
     assert done.returncode == 1 and "Once more" not in done.stdout
+
+
+def test_each_file_that_is_to_run_first_is_there() -> None:
+    first = runpy.run_path(str(ROOT / "tests" / "conftest.py"))["FIRST"]
+    assert len(set(first)) == len(first) > 0
+    assert [name for name in first if not (ROOT / "tests" / name).exists()] == []
