@@ -31,6 +31,7 @@ class ClaimModel:
 
     def __init__(self, rules: ClaimRules) -> None:
         self.rules = rules
+        self._told: dict[State, str | None] = {}  # what a recovery leaves, by the state without its recoverers
 
     def first(self) -> State:
         rules = self.rules
@@ -300,6 +301,13 @@ class ClaimModel:
         return self._unrecovered(state) if self.rules.recovers else None
 
     def _unrecovered(self, state: State) -> str | None:
+        """Another recoverer begins anew, so how far those before it have come is nothing to it."""
+        alone = state._replace(recoverers=())
+        if alone not in self._told:
+            self._told[alone] = self._unrecovered_by_one(alone)
+        return self._told[alone]
+
+    def _unrecovered_by_one(self, state: State) -> str | None:
         once = self._left_alone(state)
         committed = {instant for event, instant, _, _ in once.log if event == "commit"}
         if _known(once) or any(file.time not in committed for file in once.files):
@@ -308,11 +316,11 @@ class ClaimModel:
 
     def _left_alone(self, state: State) -> State:
         """A new recoverer that nobody disturbs."""
-        before, state = state.recoverers, state._replace(recoverers=(Part("look"),))
+        state = state._replace(recoverers=(Part("look"),))
         while True:
             step = next(self._recover(state, 0, state.recoverers[0]), None)
             if step is None:
-                return state._replace(recoverers=before)
+                return state._replace(recoverers=())
             state = step[1]
             if state.recoverers[0].step == "recovered":
                 state = state._replace(recoverers=(Part("look"),))
