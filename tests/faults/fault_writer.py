@@ -1,5 +1,7 @@
 """What a writer process does in these tests; run as a script, it tells its story on standard output, a line an event.
 
+`serve` forks one for each line of its standard input, so that many need not import the same.
+
 `scenario PLACE` visits every step of the protocol once or more; `remembered PLACE` claims the time of its second write
 beside the check of what it remembers; `crowd PLACE SEED COUNT` commits among others, with a
 lock provider that excludes nobody; `member PLACE GROUP` is one commit of a crowd, which leaves its record at once. A
@@ -21,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # for `plain_mem
 from plain_member import PlainMember
 
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, WriteConflict
+from lakelatch.failpoints import ENVIRONMENT_VARIABLE, turn_on
 from lakelatch.heartbeat.contract import HeartbeatSettings
 from lakelatch.locks.contract import LockProvider, LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
@@ -241,12 +244,43 @@ def instants_of(storage: Storage, group: str) -> list[str]:
     return sorted({instant for name in names if (instant := name[:-4].rpartition("_")[2]) in completed})
 
 
-if __name__ == "__main__":
-    if sys.argv[1] == "scenario":
-        scenario(sys.argv[2])
-    elif sys.argv[1] == "remembered":
-        remembered(sys.argv[2])
-    elif sys.argv[1] == "member":
-        member(sys.argv[2], sys.argv[3])
+def serve() -> list[str]:
+    """Forks for each line that asks for a writer, and returns in the new process, with its arguments.
+
+    A line that asks for the end of one, or its being stopped, is answered by its status, the others by a process id.
+    """
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "wait_for" in asked:
+            print(os.waitpid(asked["wait_for"], os.WUNTRACED)[1], flush=True)
+            continue
+        pid = os.fork()
+        if not pid:
+            return _become_writer(**asked)
+        print(pid, flush=True)
+    raise SystemExit
+
+
+def _become_writer(arguments: list[str], said: str, environment: dict[str, str]) -> list[str]:
+    for descriptor, path in enumerate((os.devnull, f"{said}.out", f"{said}.err")):
+        opened = os.open(path, os.O_CREAT | os.O_RDWR)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    os.environ.clear()
+    os.environ.update(environment)
+    turn_on(environment[ENVIRONMENT_VARIABLE])
+    return arguments
+
+
+def main(kind: str, *arguments: str) -> None:
+    if kind == "serve":
+        kind, *arguments = serve()
+    if kind == "crowd":
+        place, seed, count = arguments
+        crowd(place, int(seed), int(count))
     else:
-        crowd(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+        {"scenario": scenario, "remembered": remembered, "member": member}[kind](*arguments)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from fault_writer import PATIENT, open_manager, quick, write
 from soundness import files_of, find_problems_of
+from writers import Story, Writers
 
-from lakelatch.failpoints import ENVIRONMENT_VARIABLE, NAMES
+from lakelatch.failpoints import NAMES
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, HeartbeatSettings
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.storage import open_storage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.torture.check.table_files import TableFiles
 
-SCRIPT = Path(__file__).parent / "fault_writer.py"
 REACHED_ONLY_WITH_SPARK = {
     "create.before_properties",
     "create.after_properties",
@@ -59,20 +57,11 @@ OF_LEADERS = {
 #: What a store cannot make different takes too long on both.
 ON_DISK = pytest.mark.parametrize("place", ["disk"], indirect=True)
 
-Story = list[dict[str, str]]
 
-
-def start(place: str, points: str, *story: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, ENVIRONMENT_VARIABLE: points}
-    kind, *more = story or ("scenario",)
-    command = [sys.executable, str(SCRIPT), kind, place, *more]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def end(process: subprocess.Popen[str]) -> tuple[int, Story]:
-    output, errors = process.communicate(timeout=600)
-    assert "Traceback" not in errors, errors
-    return process.returncode, [json.loads(line) for line in output.splitlines()]
+@pytest.fixture(scope="module")
+def writers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writers]:
+    with closing(Writers(tmp_path_factory.mktemp("writers"))) as made:
+        yield made
 
 
 def wait_until_dead(place: str, heartbeat: HeartbeatSettings | None = None) -> None:
@@ -105,8 +94,8 @@ def test_every_failpoint_is_somewhere_in_the_code() -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_writer_that_is_killed_leaves_a_table_that_recovers(point: str, place: str) -> None:
-    code, story = end(start(place, f"{point}=kill@1"))
+def test_a_writer_that_is_killed_leaves_a_table_that_recovers(point: str, place: str, writers: Writers) -> None:
+    code, story = writers.start(place, f"{point}=kill@1").end()
     assert code == -signal.SIGKILL, f"{point} was never reached"
     recover(place, story, twice="://" not in place)
 
@@ -119,18 +108,19 @@ def test_a_writer_that_is_killed_leaves_a_table_that_recovers(point: str, place:
         *(("remembered", *one) for one in OF_AHEAD),
     ],
 )
-def test_so_does_one_whose_own_process_makes_its_files(story_of: str, point: str, harm: str, place: str) -> None:
-    process = start(place, f"{point}={harm}@{_PLACES.get((story_of, point), 2)}", story_of)
+def test_so_does_one_whose_own_process_makes_its_files(
+    story_of: str, point: str, harm: str, place: str, writers: Writers
+) -> None:
+    process = writers.start(place, f"{point}={harm}@{_PLACES.get((story_of, point), 2)}", story_of)
     if harm == "stop":
-        _, status = os.waitpid(process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
+        assert process.stops()
         wait_until_dead(place)
         manager = open_manager(place)
         manager.context.provider.break_(TABLE_KEY)
         (stopped,) = heartbeats(place)
         manager.recover()
-        os.kill(process.pid, signal.SIGCONT)
-    code, story = end(process)
+        process.go_on()
+    code, story = process.end()
     assert code == (-signal.SIGKILL if harm == "kill" else 0) and len(story) >= 1
     if harm == "stop":
         assert story[1]["instant"] == stopped
@@ -141,25 +131,26 @@ def test_so_does_one_whose_own_process_makes_its_files(story_of: str, point: str
 @ON_DISK
 @pytest.mark.long
 @pytest.mark.parametrize("point", POINTS)
-def test_a_step_that_fails_leaves_a_table_that_recovers(point: str, place: str) -> None:
-    code, story = end(start(place, f"{point}=raise@1"))
+def test_a_step_that_fails_leaves_a_table_that_recovers(point: str, place: str, writers: Writers) -> None:
+    code, story = writers.start(place, f"{point}=raise@1").end()
     assert code == 0 and len(story) >= 5
     recover(place, story, twice=False)
 
 
 @ON_DISK
 @pytest.mark.parametrize("point", POINTS)
-def test_a_writer_that_was_stopped_until_others_gave_it_up_does_no_harm(point: str, place: str) -> None:
-    process = start(place, f"{point}=stop@1")
-    _, status = os.waitpid(process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status), f"{point} was never reached"
+def test_a_writer_that_was_stopped_until_others_gave_it_up_does_no_harm(
+    point: str, place: str, writers: Writers
+) -> None:
+    process = writers.start(place, f"{point}=stop@1")
+    assert process.stops(), f"{point} was never reached"
     wait_until_dead(place)
     manager = open_manager(place)
     manager.context.provider.break_(TABLE_KEY)  # a stopped holder keeps its lock
     manager.recover()
     write(manager)
-    os.kill(process.pid, signal.SIGCONT)
-    code, story = end(process)
+    process.go_on()
+    code, story = process.end()
     assert code == 0 and len(story) >= 5
     outcome = story[0]["outcome"]
     if point in ("commit.after_slot", "commit.after_projection"):
@@ -167,18 +158,17 @@ def test_a_writer_that_was_stopped_until_others_gave_it_up_does_no_harm(point: s
     recover(place, story, twice=False)
 
 
-def test_a_zombie_before_its_slot_is_refused_and_nothing_of_it_is_seen(place: str) -> None:
-    process = start(place, "commit.before_slot=stop@1")
-    _, status = os.waitpid(process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status)
+def test_a_zombie_before_its_slot_is_refused_and_nothing_of_it_is_seen(place: str, writers: Writers) -> None:
+    process = writers.start(place, "commit.before_slot=stop@1")
+    assert process.stops()
     (zombie,) = heartbeats(place)
     wait_until_dead(place)
     manager = open_manager(place)
     manager.context.provider.break_(TABLE_KEY)
     assert manager.recover() == [zombie]
     write(manager)
-    os.kill(process.pid, signal.SIGCONT)
-    _, story = end(process)
+    process.go_on()
+    _, story = process.end()
     assert story[0] == {"instant": zombie, "outcome": "refused", "completion": ""}
     recover(place, story)
     files = files_of(place)
@@ -187,18 +177,19 @@ def test_a_zombie_before_its_slot_is_refused_and_nothing_of_it_is_seen(place: st
 
 
 @pytest.mark.parametrize("point", OF_LEADERS)
-def test_one_who_is_killed_while_it_commits_for_another_costs_neither_its_commit(point: str, place: str) -> None:
+def test_one_who_is_killed_while_it_commits_for_another_costs_neither_its_commit(
+    point: str, place: str, writers: Writers
+) -> None:
     """Between its record and its slot, before the files of both are there, and between these files."""
-    other = start(place, "group.after_record=stop@1", "member", "b")
-    _, status = os.waitpid(other.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status)
+    other = writers.start(place, "group.after_record=stop@1", "member", "b")
+    assert other.stops()
     name, _, visit = point.partition("@")
-    code, told = end(start(place, f"{name}=kill@{visit}", "member", "a"))
+    code, told = writers.start(place, f"{name}=kill@{visit}", "member", "a").end()
     assert code == -signal.SIGKILL and told == []
     sizes = Counter(slot["number"] for slot in TableFiles(files_of(place)).slots)
     assert sorted(sizes.values()) == ([2] if OF_LEADERS[point] else [])
-    os.kill(other.pid, signal.SIGCONT)
-    code, story = end(other)
+    other.go_on()
+    code, story = other.end()
     assert code == 0 and [line["outcome"] for line in story] == ["committed"]
     wait_until_dead(place, PATIENT)
     recover(place, story, twice=False)
@@ -208,21 +199,20 @@ def test_one_who_is_killed_while_it_commits_for_another_costs_neither_its_commit
 
 @ON_DISK
 @pytest.mark.parametrize("harm", ["kill", "stop"])
-def test_of_one_who_has_withdrawn_its_record_others_commit_nothing(harm: str, place: str) -> None:
-    process = start(place, f"group.after_withdrawal={harm}@1")
+def test_of_one_who_has_withdrawn_its_record_others_commit_nothing(harm: str, place: str, writers: Writers) -> None:
+    process = writers.start(place, f"group.after_withdrawal={harm}@1")
     if harm == "kill":
-        code, story = end(process)
+        code, story = process.end()
         assert code == -signal.SIGKILL
     else:
-        _, status = os.waitpid(process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
+        assert process.stops()
     (instant,) = heartbeats(place) if harm == "stop" else ("",)
-    leader = start(place, "", "member", "b")
-    code, told = end(leader)
+    leader = writers.start(place, "", "member", "b")
+    code, told = leader.end()
     assert code == 0 and [line["outcome"] for line in told] == ["committed"]
     assert instant not in {commit.instant for commit in TableFiles(files_of(place)).commits}
     if harm == "stop":
-        os.kill(process.pid, signal.SIGCONT)
-        code, story = end(process)
+        process.go_on()
+        code, story = process.end()
         assert code == 0
     recover(place, [*story, *told], twice=False)
