@@ -59,22 +59,27 @@ class Planted(NamedTuple):
 
 def explore(model: Model[S], go_on: Callable[[int, int], bool] = lambda states, depth: True) -> Result[S]:
     """Looks at every state; `go_on(states, depth)` is asked now and then, and may end it."""
+    with _no_garbage():
+        return _explored(model, go_on)  # with which all states are gone before garbage is looked for again
+
+
+def _explored(model: Model[S], go_on: Callable[[int, int], bool]) -> Result[S]:
     came_from: dict[S, S | None] = {}
     depth, states = 0, 0
-    with _no_garbage():
-        for depth, state in _breadth_first(model, came_from):
-            problem = model.broken_promise(state)
-            if problem is not None:
-                return Result(len(came_from), depth, problem, _trace(model, came_from, state))
-            states += 1
-            if states % _TOLD_EVERY == 0 and not go_on(states, depth):
-                return Result(states, depth, complete=False)
+    for depth, state in _breadth_first(model, came_from):
+        problem = model.broken_promise(state)
+        if problem is not None:
+            return Result(len(came_from), depth, problem, _trace(model, came_from, state))
+        states += 1
+        if states % _TOLD_EVERY == 0 and not go_on(states, depth):
+            return Result(states, depth, complete=False)
     return Result(states, depth)
 
 
 def reachable(model: Model[S]) -> set[S]:
     """Every state, whatever it breaks."""
-    return {state for _, state in _breadth_first(model, {})}
+    with _no_garbage():
+        return {state for _, state in _breadth_first(model, {})}
 
 
 @contextmanager
