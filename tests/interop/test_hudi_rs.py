@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from spark_session import local_frame
 
 import lakelatch
 from lakelatch.engine.write.task import WriteTask
 from lakelatch.errors import Unavailable
 from lakelatch.failpoints import active, calling
 from lakelatch.format.names import parse_data_file
+from lakelatch.heartbeat.contract import HeartbeatSettings
 from lakelatch.storage import Storage, open_storage
+from lakelatch.system import REAL_SYSTEM
 
 pytestmark = pytest.mark.spark
 Read = Callable[..., list[dict[str, Any]]]
@@ -55,8 +58,7 @@ class Scenario:
         self.completions: list[str] = []
 
     def write(self, rows: list[tuple[Any, ...]], more: dict[str, str] | None = None) -> lakelatch.CommitResult:
-        frame = self.spark.createDataFrame(rows, COLUMNS)
-        frame = self.spark.createDataFrame(frame.toArrow(), frame.schema)
+        frame = local_frame(self.spark, rows, COLUMNS)
         result = lakelatch.write(frame, self.path, {**self.options, **(more or {})})
         self.completions.append(result.completion)
         return result
@@ -138,8 +140,11 @@ def _die_before_commit(table: Scenario) -> None:
         with pytest.raises(Unavailable):
             table.write(table.values(range(8), 99, "dead"), SHORT_LIVES)
     table.agree()
+    alive = table.values(range(5, 6), 12, "alive")
+    table.write(alive, SHORT_LIVES)  # which finds a writer that may be at work
     while not any("rollback" in name for name in table.storage.list(".hoodie/timeline").files):
-        table.write(table.values(range(5, 6), 12, "alive"), SHORT_LIVES)
+        REAL_SYSTEM.sleep(HeartbeatSettings(interval_ms=1000, tolerable_misses=1).expiry_ms / 1000)
+        table.write(alive, SHORT_LIVES)
     assert not [row for row in table.agree() if row["v"].startswith("dead")]
 
 
@@ -192,7 +197,7 @@ def test_hudi_rs_compares_with_a_row_that_was_deleted_without_an_ordering_value(
 ) -> None:
     """Here the deleted row is gone. The guide says that a compaction after the deletion makes it so for everybody."""
     table = make_scenario(LAYOUTS["event-time"])
-    key = table.spark.createDataFrame([(1,)], "id long")
+    key = local_frame(table.spark, [(1,)], "id long")
     for compacts in (False, True):
         table.write([(1, 10, "a", "p")])
         assert lakelatch.compact(table.spark, table.path, {**table.options, **EVERY_LOG})

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession, datasource
-from spark_session import SESSION_SETTINGS
+from spark_session import SESSION_SETTINGS, local_frame
 from sql_tables import COLUMNS as SQL_COLUMNS
 from sql_tables import ROWS as SQL_ROWS
 from sql_tables import Sql
@@ -53,8 +54,7 @@ class SmallTable:
         """A local frame, which lakelatch writes without a Spark task, or one that has to be computed."""
         if not local:
             return self.spark.createDataFrame(self.spark.sparkContext.parallelize(rows), columns or self.columns)
-        frame = self.spark.createDataFrame(list(rows), columns or self.columns)
-        return self.spark.createDataFrame(frame.toArrow(), frame.schema)
+        return local_frame(self.spark, rows, columns or self.columns)
 
     def write(
         self, rows: Sequence[tuple[Any, ...]], columns: str | None = None, local: bool = True, **more: str
@@ -76,26 +76,34 @@ class SmallTable:
         return lakelatch.compact(self.spark, self.path, {"hoodie.compact.inline.max.delta.commits": 1})
 
 
+def _make_table(
+    spark: SparkSession,
+    path: str,
+    columns: str = COLUMNS,
+    key: str = "id",
+    ordering: str | None = "ts",
+    partition: str | None = None,
+    **more: str,
+) -> SmallTable:
+    options = {KEY: key, BUCKETS: "2"}
+    if ordering:
+        options[ORDERING] = ordering
+    if partition:
+        options[PARTITION] = partition
+    options.update({name.replace("__", "."): value for name, value in more.items()})
+    return SmallTable(spark, path, columns, options)
+
+
 @pytest.fixture
 def make_table(spark: SparkSession, table_path: str) -> Callable[..., SmallTable]:
     """Makes a `SmallTable`: keyed by `id`, in two buckets, ordered by `ts` unless `ordering` is None."""
+    return partial(_make_table, spark, table_path)
 
-    def make(
-        columns: str = COLUMNS,
-        key: str = "id",
-        ordering: str | None = "ts",
-        partition: str | None = None,
-        **more: str,
-    ) -> SmallTable:
-        options = {KEY: key, BUCKETS: "2"}
-        if ordering:
-            options[ORDERING] = ordering
-        if partition:
-            options[PARTITION] = partition
-        options.update({name.replace("__", "."): value for name, value in more.items()})
-        return SmallTable(spark, table_path, columns, options)
 
-    return make
+@pytest.fixture(scope="module")
+def make_shared_table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., SmallTable]:
+    """As `make_table`, in a folder, for all tests of a module, which only read it."""
+    return partial(_make_table, spark, str(tmp_path_factory.mktemp("shared") / "trips"))
 
 
 def _tree_hash(path: str) -> dict[str, str]:

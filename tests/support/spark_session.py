@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Iterable
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 from spark_java import SMALL
 
 SESSION_SETTINGS = {
@@ -41,7 +46,12 @@ def open_test_session() -> SparkSession:
     return session
 
 
-def local_frame(spark: SparkSession, rows: list[tuple[Any, ...]], columns: str) -> DataFrame:
-    """A frame that is in the driver already, which is written without a Spark job."""
-    made = spark.createDataFrame(rows, columns)
-    return spark.createDataFrame(made.toArrow(), made.schema)
+def local_frame(spark: SparkSession, rows: Iterable[Any], columns: str) -> DataFrame:
+    """A frame that is in the driver already: neither to make it nor to write it takes a Spark job."""
+    schema, found = StructType.fromDDL(columns), list(rows)
+    if not found:
+        return spark.createDataFrame(to_arrow_schema(schema).empty_table(), schema)
+    # What makes frames of rows for Spark Connect, which takes them as Arrow.
+    named = "pyspark.sql.conversion" if find_spec("pyspark.sql.conversion") else "pyspark.sql.connect.conversion"
+    convert = import_module(named).LocalDataToArrowConversion.convert
+    return spark.createDataFrame(convert(found, schema, False), schema)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from spark_session import local_frame
 
 from lakelatch import Table
 from lakelatch.spark.sql import statement
@@ -45,7 +46,7 @@ class Sql:
         self.made.append(name)
         table = Table.for_path(self.spark, str(path))
         if rows:
-            table.upsert(self.spark.createDataFrame(rows, columns))
+            table.upsert(local_frame(self.spark, rows, columns))
         return table
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:

@@ -35,10 +35,10 @@ def logs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-@pytest.fixture
-def table(make_table: Make) -> Any:
+@pytest.fixture(scope="module")
+def table(make_shared_table: Make) -> Any:
     """Base files in two partitions with the same keys, and logs: newer and older values, deletes, new keys."""
-    made = make_table("id long, ts long, v string, p string, q string", partition="p,q")
+    made = make_shared_table("id long, ts long, v string, p string, q string", partition="p,q")
     made.write([(key, 5, f"v{key}", p, "x-1") for key in range(20) for p in ("a", "c")])
     made.compact()
     new = [(1, 6, "newer", "a"), (2, 4, "older", "a"), (3, 5, "equal", "c"), (30, 1, "more", "c")]

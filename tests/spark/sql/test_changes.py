@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
+from spark_session import local_frame
 from table import meanwhile
 
 from lakelatch import Table
@@ -67,7 +68,7 @@ def tables(sql: Any, view_of: Callable[..., None]) -> Table:
 
 @pytest.fixture
 def same_rows(tables: Table, spark: SparkSession) -> None:
-    tables.overwrite(spark.createDataFrame(ROWS, "id long, day string, v double"))
+    tables.overwrite(local_frame(spark, ROWS, "id long, day string, v double"))
 
 
 @pytest.mark.parametrize(
