@@ -274,12 +274,16 @@ def _become_writer(arguments: list[str], said: str, environment: dict[str, str])
 
 def main(kind: str, *arguments: str) -> None:
     if kind == "serve":
-        kind, *arguments = serve()
-    if kind == "crowd":
+        main(*serve())
+    elif kind == "scenario":
+        scenario(*arguments)
+    elif kind == "remembered":
+        remembered(*arguments)
+    elif kind == "member":
+        member(*arguments)
+    else:
         place, seed, count = arguments
         crowd(place, int(seed), int(count))
-    else:
-        {"scenario": scenario, "remembered": remembered, "member": member}[kind](*arguments)
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ def open_test_session() -> SparkSession:
 def local_frame(spark: SparkSession, rows: Iterable[Any], columns: str) -> DataFrame:
     """A frame that is in the driver already: neither to make it nor to write it takes a Spark job."""
     schema, found = StructType.fromDDL(columns), list(rows)
+    assert isinstance(schema, StructType)
     if not found:
         return spark.createDataFrame(to_arrow_schema(schema).empty_table(), schema)
     # What makes frames of rows for Spark Connect, which takes them as Arrow.
