@@ -124,13 +124,21 @@ def test_folders_whose_names_spark_writes_in_another_way_have_no_places(make_tab
     assert frame.where("v = 'w'").count() == 3 and frame.count() == 12
 
 
-def test_columns_with_names_that_are_needed_are_merged(make_table: Make) -> None:
+@pytest.fixture(scope="module")
+def with_needed_names(make_shared_table: Make) -> dict[str, Any]:
+    """Tables with logs, by a column that each has, whose name is needed to join them."""
+    tables = {}
     for name in ("_Metadata", "_lakelatch_place", "_lakelatch_path", "_lakelatch_path_number"):
-        table = make_table(f"id long, ts long, v string, {name} string")
+        tables[name] = table = make_shared_table(f"id long, ts long, v string, {name} string")
         table.path = f"{table.path}-{name}"
         table.write([(key, 1, "v", "m") for key in range(4)])
         table.compact()
         table.write([(2, 2, "w", "n")])
+    return tables
+
+
+def test_columns_with_names_that_are_needed_are_merged(with_needed_names: dict[str, Any]) -> None:
+    for name, table in with_needed_names.items():
         assert not is_joined(lakelatch.read(table.spark, table.path))
         assert {row[0]: row[3] for row in table.read(None, "id", "ts", "v", name)} == {0: "m", 1: "m", 2: "n", 3: "m"}
         assert len(rows_of(table, {"columns": "id,v"})) == 4
