@@ -125,46 +125,22 @@ class Snapshot:
     @classmethod
     def of_names(cls, names: Iterable[str]) -> Snapshot:
         """The snapshot of a listing, perhaps an older one, from its names alone."""
-        listed = frozenset(names)
-        found = [one for one in map(parse_file_name, sorted(listed)) if one is not None]
-        groups: dict[str, list[Instant]] = {}
-        for one in found:
-            groups.setdefault(one.requested, []).append(one)
-        by_requested = {time: tuple(group) for time, group in groups.items()}
-        for time in {one.requested for one in found if one.action == COMMIT and one.state == INFLIGHT}:
-            by_requested[time] = _in_order({*groups[time]})  # its name has two spellings
-        by_completion = tuple(sorted((one for one in found if one.completion is not None), key=_by_completion))
-        over = tuple(one for one in found if one.state == ABORTED)
-        by_action: dict[str, list[Instant]] = {}
-        for one in by_completion:
-            by_action.setdefault(one.action, []).append(one)
-        open_times = sorted(by_requested.keys() - {one.requested for one in chain(by_completion, over)})
-        begun = filter(None, (_pending(by_requested[time]) for time in open_times))
-        return cls(
-            listed,
-            names=listed,
-            by_requested=by_requested,
-            by_completion=by_completion,
-            by_action={action: tuple(instants) for action, instants in by_action.items()},
-            writes=tuple(one for one in by_completion if one.action in WRITE_ACTIONS),
-            pending=tuple(begun),
-            aborted=over,
-            undoers=frozenset(filter(undoes, listed)) if undoes("\n".join(listed)) else frozenset(),
-            latest_time=max((*by_requested, by_completion[-1].completion or "" if by_completion else ""), default=""),
-        )
+        return snapshot_of(frozenset(names))
 
     def following(self, names: Collection[str], late: frozenset[str] = frozenset(), number: int = 0) -> Snapshot:
         """The snapshot of another listing of the same folder, at the cost of what has changed since this one."""
         listed = names if isinstance(names, frozenset) else frozenset(names)
         if not self.listed:
             found = Snapshot.of_names(listed)
-            found = replace(found, latest_time=max(found.latest_time, self.latest_time), number=number)
+            if self.latest_time > found.latest_time:
+                found = replace(found, latest_time=self.latest_time)
+            found = found._listed_as(number)
             return found.following(listed, late, number) if late else found
         came, gone = _difference(listed, self.listed)
         counted = listed.difference(late) if late else listed
         fresh, lost = (came, gone) if not late and not self.late else _difference(counted, self.names)
         if not came and not gone and not fresh and not lost:
-            return self if number == self.number else replace(self, number=number)
+            return self._listed_as(number)
         undoers = self.undoers
         if came or gone:
             undoers = undoers.difference(gone).union(filter(undoes, came))
@@ -177,6 +153,14 @@ class Snapshot:
             undoers=undoers,
             number=number,
         )
+
+    def _listed_as(self, number: int) -> Snapshot:
+        """The same as another listing showed it; what was found out about it stays known."""
+        if number == self.number:
+            return self
+        found = object.__new__(Snapshot)
+        vars(found).update(vars(self), number=number)
+        return found
 
     def _changed(self, fresh: list[Instant], lost: list[Instant], **fields: Any) -> Snapshot:
         """A copy with the instants `fresh`, without those `lost`, and with these `fields`."""
@@ -309,6 +293,36 @@ class Snapshot:
     def completion_times(self) -> dict[str, str]:
         """Completion time by requested time, of every completed write (commit, deltacommit, replacecommit)."""
         return {one.requested: one.completion or "" for one in self.writes}
+
+
+def snapshot_of(listed: frozenset[str]) -> Snapshot:
+    """What `Snapshot.of_names` says."""
+    found = [one for one in map(parse_file_name, sorted(listed)) if one is not None]
+    groups: dict[str, list[Instant]] = {}
+    for one in found:
+        groups.setdefault(one.requested, []).append(one)
+    by_requested = {time: tuple(group) for time, group in groups.items()}
+    for time in {one.requested for one in found if one.action == COMMIT and one.state == INFLIGHT}:
+        by_requested[time] = _in_order({*groups[time]})  # its name has two spellings
+    by_completion = tuple(sorted((one for one in found if one.completion is not None), key=_by_completion))
+    over = tuple(one for one in found if one.state == ABORTED)
+    by_action: dict[str, list[Instant]] = {}
+    for one in by_completion:
+        by_action.setdefault(one.action, []).append(one)
+    open_times = sorted(by_requested.keys() - {one.requested for one in chain(by_completion, over)})
+    begun = filter(None, (_pending(by_requested[time]) for time in open_times))
+    return Snapshot(
+        listed,
+        names=listed,
+        by_requested=by_requested,
+        by_completion=by_completion,
+        by_action={action: tuple(instants) for action, instants in by_action.items()},
+        writes=tuple(one for one in by_completion if one.action in WRITE_ACTIONS),
+        pending=tuple(begun),
+        aborted=over,
+        undoers=frozenset(filter(undoes, listed)) if undoes("\n".join(listed)) else frozenset(),
+        latest_time=max((*by_requested, by_completion[-1].completion or "" if by_completion else ""), default=""),
+    )
 
 
 def _difference(names: frozenset[str], before: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:

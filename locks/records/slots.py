@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -31,6 +32,7 @@ def slots_of_table(table: str) -> list[str]:
     return [f"{LOCKS}{table}/{slot}" for slot in (TABLE_KEY, *(f"{number:02x}" for number in range(_SLOTS)))]
 
 
+@lru_cache(maxsize=1024)  # whoever waits for a name asks at each look
 def slot_of(name: str) -> str:
     """The record that says who holds a name."""
     table, found, key = name.partition("/=")

@@ -9,6 +9,7 @@ import random  # noqa: TID251  (seeded here, so that a run can be repeated)
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, TypeVar
 
 from lakelatch.errors import InvalidRequest, InvariantBroken, LakelatchError, Unavailable
@@ -59,26 +60,28 @@ def carry(
 
     The first argument names what the call is about.
     """
-    path, changes = arguments[0], lost is not None
-
-    def again() -> None:
-        plan.note(operation, path, DONE, effect(*arguments))
-
-    kind = plan.decide(operation, path, changes)
+    path = arguments[0]
+    kind = plan.decide(operation, path, lost is not None)
     if kind == UNAVAILABLE:
         plan.note(operation, path, kind)
         raise Unavailable(f"injected fault: {operation} of {path!r} failed", path=path)
     if lost is not None and kind in (LOST_BEFORE, LATE):
         if kind == LATE:
-            plan.act_late(again)
+            plan.act_late(partial(_make, plan, operation, effect, arguments))
         plan.note(operation, path, kind)
         raise lost(f"injected fault: it is unknown whether the {operation} of {path!r} was done", path=path)
     result = effect(*arguments)
     plan.note(operation, path, DONE, result)
     if kind == REPEATED:
-        plan.act_late(again)
+        plan.act_late(partial(_make, plan, operation, effect, arguments))
     if lost is not None and plan.loses_answer(kind):
         raise lost(f"injected fault: the answer about the {operation} of {path!r} was lost", path=path)
+    return result
+
+
+def _make(plan: FaultPlan, operation: str, effect: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+    result = effect(*arguments)
+    plan.note(operation, arguments[0], DONE, result)
     return result
 
 

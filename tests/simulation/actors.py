@@ -334,16 +334,17 @@ class Actor:
 
         `how_far` is 0 while there is much to see, 1 while there is little, and 2 when nobody writes any more.
         """
-        seen: list[str] = []
+        seen, known = list[str](), set[str]()
         self.history.note("seen", self.name, files=seen)  # which grows
         last = False
         while True:
             stage = how_far()
             try:
                 for found in sorted(self.completed(), key=lambda found: found.completion or ""):
-                    if found.file_name not in seen:
+                    if (name := found.file_name) not in known:
                         self._look_at(found)
-                        seen.append(found.file_name)
+                        seen.append(name)
+                        known.add(name)
                 if last:
                     return
                 last = stage == 2  # so that it looks once more

@@ -142,11 +142,12 @@ class ProcessFaultPlan(FaultPlan):
     def __init__(self, place: Place, process: Process, service: str) -> None:
         self._place, self._process, self._world, self._rates = place, process, place.world, place.faults
         self._reaching = (process.name, service)
+        self._cut_off, self._far_from, self._draw = place.cut_off, place.far_from, place.world.draw
 
     def decide(self, operation: str, path: str, changes: bool) -> str:
-        drawn = self._world.draw()
+        drawn = self._draw()
         self._process.sleep(self._latency_s())
-        if self._is_cut_off():
+        if self._cut_off and self._is_cut_off():
             return UNAVAILABLE
         kind = self._rates.draw(drawn, changes)
         if kind == REPEATED:  # of data files only: everything else is put under a name that another may take
@@ -176,11 +177,11 @@ class ProcessFaultPlan(FaultPlan):
         self._process.sleep(0.02 if kind == UNAVAILABLE else 0.05)
 
     def _is_cut_off(self) -> bool:
-        return self._place.cut_off.get(self._reaching, 0) > self._world.now_ns
+        return self._cut_off.get(self._reaching, 0) > self._world.now_ns
 
     def _latency_s(self) -> float:
-        slow = _FAR if self._process.name in self._place.far_from else self._rates.slow
-        draw = self._world.draw()  # one for both, as most of the time goes into these
+        slow = _FAR if self._reaching[0] in self._far_from else self._rates.slow
+        draw = self._draw()  # one for both, as most of the time goes into these
         if draw < slow:
             return _SLOW_S[0] + draw / slow * _SLOW_S[1]
         return _FAST_S[0] + (draw - slow) / (1 - slow) * _FAST_S[1]

@@ -40,7 +40,7 @@ from lakelatch.engine.services.rewrites import clustering_commit
 from lakelatch.format import file_groups as file_ids
 from lakelatch.locks.session import session as sessions
 from lakelatch.system import REAL_SYSTEM
-from lakelatch.timeline import records
+from lakelatch.timeline import records, snapshot
 from lakelatch.timeline.history import named_files
 from lakelatch.transactions.base import cancel_requests
 
@@ -50,6 +50,7 @@ _COMMAND = "python tests/simulation/simulate.py"
 _DRAWN_FROM, _DRAWN_TO = 1_000_000, 1_000_000_000  # where a range that the tree draws begins
 _CHUNKS_A_PROCESS = 20  # a process that simulates grows
 _CHUNK_MOST = 50
+_COLLECTED_EACH = 20_000  # objects: a seed makes many, and leaves few in cycles
 _SEVERAL_EVERY = 25  # so many seeds are simulated once more, over several tables: that takes ten times as long
 _RECORDED_EACH = 1_000  # seeds, so that a run that is cut off is noted down as far as it came
 _CHUNKS_LEAST = 30  # or one process simulates the last of few chunks while others have nothing to do
@@ -58,6 +59,7 @@ _NOT_SIMULATED = re.compile(r"\.|bench/|tests/(?!simulation/|support/)|.*/\.")
 
 # All actors and the watch read the same few files again and again: what bytes say is found out once. Nobody changes it.
 records.decode = lru_cache(maxsize=1024)(records.decode)
+snapshot.snapshot_of = lru_cache(maxsize=256)(snapshot.snapshot_of)
 
 
 @contextmanager
@@ -107,6 +109,7 @@ def _begin() -> None:
     signal.signal(signal.SIGPROF, _give_up)
     signal.signal(signal.SIGALRM, _give_up)
     gc.freeze()  # what is imported: the collector would look through it in each seed again
+    gc.set_threshold(_COLLECTED_EACH)
 
 
 def _simulate_some(arguments: tuple[int, int, str, bool]) -> list[Outcome]:

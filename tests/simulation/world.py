@@ -7,10 +7,10 @@ its code still does on its way out reaches nobody.
 
 from __future__ import annotations
 
-import heapq
 import random  # noqa: TID251  (seeded, so that a run can be repeated)
 from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any
 
 import greenlet
@@ -48,12 +48,12 @@ class World:
     def at(self, time_ns: int, action: Callable[[], None]) -> None:
         """Does something at a time, outside of all fibers."""
         self._order += 1
-        heapq.heappush(self._due, (max(time_ns, self.now_ns), self._order, None, action))
+        heappush(self._due, (max(time_ns, self.now_ns), self._order, None, action))
 
     def resume_at(self, time_ns: int, fiber: Fiber, wait: int) -> None:
         """Goes on with a fiber at a time, unless it has gone on from that wait before."""
         self._order += 1
-        heapq.heappush(self._due, (time_ns if time_ns > self.now_ns else self.now_ns, self._order, fiber, wait))
+        heappush(self._due, (time_ns if time_ns > self.now_ns else self.now_ns, self._order, fiber, wait))
 
     def passes_to(self, time_ns: int) -> bool:
         """Lets time pass for the fiber that runs, if nothing else is due before: it need not wait for its turn."""
@@ -63,19 +63,42 @@ class World:
         self.now_ns = time_ns
         return True
 
+    def next_waiting(self) -> Fiber | None:
+        """The fiber whose turn it is now, as `run` would find it; None for whatever has to be done outside of fibers.
+
+        So one that waits hands over to it directly. A fiber that has not begun is left to `run`, too: it would have its
+        stack on top of this one's.
+        """
+        due = self._due
+        while due and not self._stopped and self.steps < _STEPS_MOST and due[0][2] is not None and due[0][3]:
+            self.steps += 1
+            self.now_ns, _, fiber, wait = heappop(due)
+            assert fiber is not None
+            if wait == fiber.parked and not fiber.ended and not fiber.process.dead:
+                if fiber.process.paused_until_ns <= self.now_ns:
+                    return fiber
+                self.resume_at(fiber.process.paused_until_ns, fiber, wait)
+        return None
+
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
         self.at(self.now_ns + int(delay_s * SECOND_NS), action)
 
     def run(self) -> None:
         """Goes on until `stop` is called. Raises what a fiber has raised, and `Hang` if nothing is left to do."""
         self._stopped = False
+        try:
+            self._run()
+        finally:
+            self._stopped = True
+
+    def _run(self) -> None:
         while not self._stopped:
             if not self._due:
                 raise Hang(f"nothing is left to do at {self.now_ns / 1e9:.3f} s")
             self.steps += 1
             if self.steps > _STEPS_MOST:
                 raise Hang(f"no end after {_STEPS_MOST} steps")
-            self.now_ns, _, fiber, what = heapq.heappop(self._due)
+            self.now_ns, _, fiber, what = heappop(self._due)
             if fiber is None:
                 what()
             elif what == fiber.parked and not fiber.ended and not fiber.process.dead:
@@ -131,7 +154,12 @@ class Fiber(greenlet.greenlet):
         self._woken = False
         if until_ns is not None:
             self._world.resume_at(until_ns, self, self.parked)
-        self._hub.switch()
+        # One that is killed returns to whoever kills it.
+        following = None if self.process.dead else self._world.next_waiting()
+        if following is None:
+            self._hub.switch()
+        elif following is not self:
+            following.switch()
         return self._woken
 
     def wake(self) -> None:
@@ -187,8 +215,9 @@ class Process:
     def sleep(self, duration_s: float) -> None:
         if self.dead:
             raise greenlet.GreenletExit
-        until_ns = self.world.now_ns + (int(duration_s * SECOND_NS) if duration_s > 0 else 0)
-        if self.paused_until_ns > until_ns or not self.world.passes_to(until_ns):
+        world = self.world
+        until_ns = world.now_ns + (int(duration_s * SECOND_NS) if duration_s > 0 else 0)
+        if self.paused_until_ns > until_ns or not world.passes_to(until_ns):
             here().park(until_ns)
             if self.dead:
                 raise greenlet.GreenletExit
@@ -318,5 +347,5 @@ class LateFiber:
 def here() -> Fiber:
     """The fiber that runs now."""
     current = greenlet.getcurrent()
-    assert isinstance(current, Fiber), "this waits, and no fiber runs"
+    assert type(current) is Fiber, "this waits, and no fiber runs"
     return current

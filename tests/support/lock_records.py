@@ -51,10 +51,10 @@ class MemoryRecordStore(RecordStore):
 
 
 def _copied(value: Any) -> Any:
-    """What a service would have of a JSON value, which its sender may go on to change."""
+    """What a service would have of a JSON object or list, which its sender may go on to change."""
     if isinstance(value, dict):
-        return {key: _copied(inner) for key, inner in value.items()}
-    return [_copied(inner) for inner in value] if isinstance(value, list) else value
+        return {key: _copied(inner) if isinstance(inner, dict | list) else inner for key, inner in value.items()}
+    return [_copied(inner) if isinstance(inner, dict | list) else inner for inner in value]
 
 
 class RecordWire(RecordStore):

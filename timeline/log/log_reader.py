@@ -147,7 +147,7 @@ class LogReader:
         first = max(number + 1, tail.watermark, 1)
         events: list[Event] = []
         for wanted in range(first, tail.number + 1):
-            found = self._cached(wanted)
+            found = self._cache.get(wanted) or self._cached(wanted)
             if not found:
                 raise LogMoved(f"slot {wanted} of the commit log was removed while it was read: try again")
             events += found

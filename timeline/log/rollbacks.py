@@ -50,6 +50,7 @@ class Rollbacks:
         self._storage = storage
         self._targets: dict[str, frozenset[str]] = {}  # by the rollback's requested time
         self._of_runs: set[str] = set()  # rollbacks of runs of services
+        self._late = frozenset[str](), frozenset[str]()  # the last listing whose plans are all known, and what is late
 
     def late(self, listing: Snapshot) -> frozenset[str]:
         """The names of a listing that belong to instants undone or being undone. Reads new plans.
@@ -57,6 +58,8 @@ class Rollbacks:
         The cost follows the rollbacks and restores, and the instants that they name. Errors: `CorruptTable` for a plan
         that cannot be read, unless another engine may still be writing it.
         """
+        if listing.listed is self._late[0]:
+            return self._late[1]
         found = [one for name in listing.undoers if (one := parse_file_name(name)) is not None]
         if not found:
             return frozenset()
@@ -69,13 +72,16 @@ class Rollbacks:
         rolled_back = {target: one for one in sorted(rollbacks - waiting) for target in self._targets.get(one, ())}
         targets = restored.union(restoring, rolled_back)
         instants = (one for target in targets for one in listing.of(target) if one.action != SAVEPOINT)
-        return listing.listed.intersection(
+        late = listing.listed.intersection(
             one.file_name
             for one in instants
             if one.requested in restored
             or (one.completion is not None and one.requested in restoring)
             or (one.completion is not None and one.completion < rolled_back.get(one.requested, ""))
         )
+        if self._targets.keys() >= restores | rollbacks:
+            self._late = listing.listed, late
+        return late
 
     def left_to_others(self, names: Collection[str]) -> frozenset[str]:
         """The instants that other engines are about to undo: they expect to find the files that they remove.

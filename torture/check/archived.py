@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -43,13 +44,7 @@ def read_archived(files: Mapping[str, bytes], damage: list[str]) -> Iterator[Arc
             damage.append(f"{path} is missing, and the manifest names it")
             continue
         try:
-            rows = pq.read_table(pa.BufferReader(files[path])).to_pylist()
-            found = [
-                Archived(
-                    row["instantTime"], row["completionTime"], row["action"], row["metadata"] or b"", row["plan"] or b""
-                )
-                for row in rows
-            ]
+            found = _instants_in(files[path])
         except Exception as error:  # the library raises whatever the bytes provoke
             damage.append(f"{path} cannot be read: {type(error).__name__}: {error}")
             continue
@@ -58,6 +53,15 @@ def read_archived(files: Mapping[str, bytes], damage: list[str]) -> Iterator[Arc
                 damage.append(f"{one.instant} is in the history twice")
             seen.add(one.instant)
             yield one
+
+
+@lru_cache(maxsize=16)  # a table is looked at again while it changes, and these files never do
+def _instants_in(data: bytes) -> tuple[Archived, ...]:
+    rows = pq.read_table(pa.BufferReader(data)).to_pylist()
+    return tuple(
+        Archived(row["instantTime"], row["completionTime"], row["action"], row["metadata"] or b"", row["plan"] or b"")
+        for row in rows
+    )
 
 
 def _level_files(files: Mapping[str, bytes]) -> list[str]:

@@ -41,8 +41,12 @@ class Folder(Mapping[str, bytes]):
         return len(self._paths)
 
 
+@lru_cache(maxsize=256)  # several checks ask for each
 def avro_record(data: bytes) -> Any:
-    """The one record of an Avro container file. Errors: `ValueError`, and whatever fastavro raises."""
+    """The one record of an Avro container file, which nobody may change.
+
+    Errors: `ValueError`, and whatever fastavro raises.
+    """
     source = io.BytesIO(data)
     header: Any = fastavro.schemaless_reader(source, _HEADER, None)
     if header["meta"].get("avro.codec", b"null") != b"null":
