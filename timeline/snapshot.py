@@ -136,6 +136,8 @@ class Snapshot:
                 found = replace(found, latest_time=self.latest_time)
             found = found._listed_as(number)
             return found.following(listed, late, number) if late else found
+        if listed == self.listed and late == self.late:
+            return self._listed_as(number)
         came, gone = _difference(listed, self.listed)
         counted = listed.difference(late) if late else listed
         fresh, lost = (came, gone) if not late and not self.late else _difference(counted, self.names)

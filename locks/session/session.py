@@ -43,7 +43,7 @@ class Session:
 
     def __init__(self, backend: SessionBackend, system: System) -> None:
         self.backend = backend
-        self._remembering = backend if isinstance(backend, SupportsHeldBy) else None
+        self._held_by = backend if isinstance(backend, SupportsHeldBy) else None
         self._system = system
         self._guard = system.new_condition()
         self._id: str | None = None
@@ -252,9 +252,9 @@ class Session:
         """Gives back what could not be before, and grants unknown here; False if the service did not answer."""
         with self._guard:
             session = self._id
-        if session is not None and self._remembering is not None:
+        if session is not None and self._held_by is not None:
             with suppress(LakelatchError):  # what is to be given back comes first; the next renewal asks again
-                self._return_forgotten(session, self._remembering.held_by(session))
+                self._return_forgotten(session, self._held_by.held_by(session))
         with self._guard:
             unreturned = list(self._unreturned)
         for grant in unreturned:

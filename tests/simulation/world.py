@@ -34,7 +34,7 @@ class World:
         self.lines: list[str] | None = [] if keep_lines else None  # the run's record, which takes a third of its time
         self.draw = self.random.random
         # When, in which order, and what: a fiber that waits and the number of that wait, or None and an action.
-        self._due: list[tuple[int, int, Fiber | None, Any]] = []
+        self.due: list[tuple[int, int, Fiber | None, Any]] = []
         self._order = 0
         self._hub = greenlet.getcurrent()
         self._stopped = False
@@ -48,20 +48,12 @@ class World:
     def at(self, time_ns: int, action: Callable[[], None]) -> None:
         """Does something at a time, outside of all fibers."""
         self._order += 1
-        heappush(self._due, (max(time_ns, self.now_ns), self._order, None, action))
+        heappush(self.due, (max(time_ns, self.now_ns), self._order, None, action))
 
     def resume_at(self, time_ns: int, fiber: Fiber, wait: int) -> None:
         """Goes on with a fiber at a time, unless it has gone on from that wait before."""
         self._order += 1
-        heappush(self._due, (time_ns if time_ns > self.now_ns else self.now_ns, self._order, fiber, wait))
-
-    def passes_to(self, time_ns: int) -> bool:
-        """Lets time pass for the fiber that runs, if nothing else is due before: it need not wait for its turn."""
-        if time_ns < self.now_ns or (self._due and self._due[0][0] <= time_ns) or self.steps >= _STEPS_MOST:
-            return False
-        self.steps += 1
-        self.now_ns = time_ns
-        return True
+        heappush(self.due, (time_ns if time_ns > self.now_ns else self.now_ns, self._order, fiber, wait))
 
     def next_waiting(self) -> Fiber | None:
         """The fiber whose turn it is now, as `run` would find it; None for whatever has to be done outside of fibers.
@@ -69,7 +61,7 @@ class World:
         So one that waits hands over to it directly. A fiber that has not begun is left to `run`, too: it would have its
         stack on top of this one's.
         """
-        due = self._due
+        due = self.due
         while due and not self._stopped and self.steps < _STEPS_MOST and due[0][2] is not None and due[0][3]:
             self.steps += 1
             self.now_ns, _, fiber, wait = heappop(due)
@@ -93,12 +85,12 @@ class World:
 
     def _run(self) -> None:
         while not self._stopped:
-            if not self._due:
+            if not self.due:
                 raise Hang(f"nothing is left to do at {self.now_ns / 1e9:.3f} s")
             self.steps += 1
             if self.steps > _STEPS_MOST:
                 raise Hang(f"no end after {_STEPS_MOST} steps")
-            self.now_ns, _, fiber, what = heappop(self._due)
+            self.now_ns, _, fiber, what = heappop(self.due)
             if fiber is None:
                 what()
             elif what == fiber.parked and not fiber.ended and not fiber.process.dead:
@@ -216,8 +208,12 @@ class Process:
         if self.dead:
             raise greenlet.GreenletExit
         world = self.world
-        until_ns = world.now_ns + (int(duration_s * SECOND_NS) if duration_s > 0 else 0)
-        if self.paused_until_ns > until_ns or not world.passes_to(until_ns):
+        until_ns, due = world.now_ns + (int(duration_s * SECOND_NS) if duration_s > 0 else 0), world.due
+        is_next = not due or due[0][0] > until_ns  # then it need not wait for its turn
+        if is_next and self.paused_until_ns <= until_ns and world.steps < _STEPS_MOST:
+            world.steps += 1
+            world.now_ns = until_ns
+        else:
             here().park(until_ns)
             if self.dead:
                 raise greenlet.GreenletExit
