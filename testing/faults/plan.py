@@ -67,22 +67,20 @@ def carry(
         raise Unavailable(f"injected fault: {operation} of {path!r} failed", path=path)
     if lost is not None and kind in (LOST_BEFORE, LATE):
         if kind == LATE:
-            plan.act_late(partial(_make, plan, operation, effect, arguments))
+            plan.act_late(partial(_make_late, plan, operation, effect, arguments))
         plan.note(operation, path, kind)
         raise lost(f"injected fault: it is unknown whether the {operation} of {path!r} was done", path=path)
     result = effect(*arguments)
     plan.note(operation, path, DONE, result)
     if kind == REPEATED:
-        plan.act_late(partial(_make, plan, operation, effect, arguments))
+        plan.act_late(partial(_make_late, plan, operation, effect, arguments))
     if lost is not None and plan.loses_answer(kind):
         raise lost(f"injected fault: the answer about the {operation} of {path!r} was lost", path=path)
     return result
 
 
-def _make(plan: FaultPlan, operation: str, effect: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-    result = effect(*arguments)
-    plan.note(operation, arguments[0], DONE, result)
-    return result
+def _make_late(plan: FaultPlan, operation: str, effect: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    plan.note(operation, arguments[0], DONE, effect(*arguments))
 
 
 @dataclass
