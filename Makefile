@@ -14,7 +14,7 @@ export TEST_LIMIT ?= 45m
 # Pythons and PySparks beside those of $(VENV): the oldest of both, those between, and the newest; and 3.14 where it is there.
 VERSIONS ?= python3.10:4.0 python3.12:4.1 python3.11:4.2 python3.13:4.3$(if $(shell command -v python3.14), python3.14:4.3)
 SEEDS ?= 300
-LONG_SEEDS ?= 10000
+LONG_SEEDS ?= 6000
 # Most lock tests wait for leases to end, so there are more workers than cores (in `make test` four, since nothing runs
 # beside it). Each of them gets whole files, and has a Spark session of its own from its first test of Spark on.
 PYTEST = LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
@@ -37,7 +37,7 @@ help:
 	@echo "make demo STORE=s3     the same with the table in an object store, which is started for the time being"
 	@echo "make try     every lock service, a store, writers on a table of each, the page, Prometheus; with containers: docker compose up --build"
 	@echo "make test    what must hold: lint, types, simulation, tests (TEST_ARGS=tests/locks for some of them)"
-	@echo "make test-long   what takes longer: 10,000 seeds of this tree, tests marked long, those marked stores with their tables in SeaweedFS;"
+	@echo "make test-long   what takes longer: 6,000 seeds of this tree, tests marked long, those marked stores with their tables in SeaweedFS;"
 	@echo "                 containers if LAKELATCH_TEST_CONTAINERS=1"
 	@echo "make test-java   both ways beside Java Hudi, which it installs; LAKELATCH_JAVA_HUDI=folder has it elsewhere"
 	@echo "make test-versions   some tests of Spark with other Pythons and PySparks: VERSIONS='python3.10:4.0 ...'"
