@@ -30,7 +30,9 @@ def earlier_read(context: TransactionContext, mark: Mark, begun: Mark) -> Earlie
     events, lacks_slots = _events_between(context, mark, begun)
     gone = _writes(mark.names - begun.names)
     history = History.empty(context.storage)
-    if HISTORY_NAME in begun.names and (gone or lacks_slots):
+    # A write that was requested early is archived first, whatever was there when it completed.
+    has_left = any(event.kind == COMPLETE and event.file not in begun.names for event in events)
+    if HISTORY_NAME in begun.names and (gone or lacks_slots or has_left):
         history = History.load(context.storage)
     _ensure_not_undone(context, gone, history)
     archived = history.instants(WRITE_ACTIONS, after=mark.moment, until=begun.moment) if not history.is_empty else []

@@ -83,6 +83,30 @@ def test_a_commit_to_its_file_group_that_no_slot_has_any_more_is_in_its_way(tabl
     assert tables.now()[1] == FIRST
 
 
+def test_so_is_one_that_was_archived_while_its_slot_is_left_where_nothing_was_there_before(tmp_path: Path) -> None:
+    """No name that the block has seen has left the timeline, since it has seen none."""
+    path = str(tmp_path / "empty")
+    lakelatch.ArrowTable.create(
+        path, "id long, v long, at long", key="id", ordering="at", partition_by="at", options=OPTIMISTIC
+    )
+
+    def commit() -> None:
+        table = lakelatch.open(path, OPTIMISTIC)
+        for number, partition in enumerate((OURS, THEIRS, THEIRS, THEIRS)):
+            table.upsert(rows({1: 7 + number}, partition))
+        table.compact()
+        for number in range(3):
+            table.upsert(rows({1: number}, THEIRS))
+        assert len(lakelatch.archive(path, ARCHIVING).instants) > 1
+
+    others = Thread(target=commit)
+    with pytest.raises(WriteConflict, match="lost to deltacommit"), lakelatch.transaction([path], OPTIMISTIC) as tx:
+        assert values(tx.to_arrow(path)) == {}
+        others.start()
+        others.join()
+        tx.upsert(path, rows({1: 11}, OURS))
+
+
 @pytest.mark.parametrize(
     ("mode", "written"), [("optimistic", False), ("non-blocking", True)], ids=["only read", "written"]
 )
