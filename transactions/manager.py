@@ -168,8 +168,13 @@ class TransactionManager:
 
     def withdraw_next(self) -> None:
         """Gives back what was made ready for a next write that will not come. Raises nothing."""
-        claim = None if self._ready is None else self._ready.take()
-        self.memory.next_write = None
+        self.withdraw_ready(self.memory)
+
+    def withdraw_ready(self, memory: TableMemory) -> None:
+        """The same of another memory of the table, which nobody will go on from. Raises nothing."""
+        ready = memory.next_write
+        claim = ready.take() if isinstance(ready, NextWrite) else None
+        memory.next_write = None
         if claim is not None:
             withdraw(self.context, claim)
 

@@ -108,7 +108,9 @@ def open_manager(
         finally:
             manager.give_up()
         if remembers:
-            _keep_memory(place, manager.memory)
+            other = _keep_memory(place, manager.memory)
+            if other is not None:
+                manager.withdraw_ready(other)
     except WrongLocks:
         with _guard:  # they may have been given another id since
             _answering.pop(identity, None)
@@ -209,10 +211,13 @@ def _take_memory(place: Hashable) -> TableMemory | None:
         return _memories.pop(place, None)
 
 
-def _keep_memory(place: Hashable, memory: TableMemory) -> None:
+def _keep_memory(place: Hashable, memory: TableMemory) -> TableMemory | None:
+    """Keeps a table's state for the next call; what another call, at the same time, has kept goes."""
     memory.log.forget_old()
     with _guard:
+        other = _memories.get(place)
         _remember(_memories, place, memory)
+    return other
 
 
 def keep_written(table: OpenedTable) -> None:

@@ -22,7 +22,7 @@ from lakelatch.testing.clock import ManualSystem
 from lakelatch.timeline.instant import CLAIMS_FOLDER, TIMELINE_FOLDER
 from lakelatch.timeline.log.log_reader import LogReader
 from lakelatch.timeline.table_config import PROPERTIES_PATH
-from lakelatch.transactions.base.settings import HEARTBEAT_TYPE_OPTION
+from lakelatch.transactions.base.settings import HEARTBEAT_TYPE_OPTION, RETRIES_OPTION
 from lakelatch.transactions.markers.files import MARKERS_FOLDER
 
 OPTIONS = {
@@ -98,6 +98,25 @@ def test_the_end_of_the_block_gives_back_what_nobody_needs(storage: CountingStor
     assert claims(storage) == markers(storage) == pending(storage) == [] and slots(storage) == before + 1
     upsert(table, "c")
     assert claims(storage) == markers(storage) == []
+
+
+def test_two_calls_at_once_leave_one_that_is_ready(storage: CountingStorage, system: ManualSystem) -> None:
+    """What one of them has made ready is nobody's once the other one has kept what it knows."""
+    table = opened(system, storage, **{RETRIES_OPTION: 1})
+    begun: list[str] = []
+
+    def write_meanwhile(_: str) -> None:
+        begun.append("e")
+        if len(begun) == 1:
+            upsert(table, "c")
+            upsert(table, "d")
+            assert len(claims(storage)) > 1
+
+    with failpoints.calling(write_meanwhile, ["write.before_rows"]):
+        upsert(table, "e")
+    assert len(claims(storage)) <= 1
+    table.__exit__()
+    assert claims(storage) == markers(storage) == pending(storage) == []
 
 
 def test_others_have_committed_meanwhile(storage: CountingStorage, system: ManualSystem) -> None:
