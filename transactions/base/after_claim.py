@@ -22,10 +22,10 @@ def came_in_time(log: CommitLog, start_slot: int, tail: Tail) -> bool:
 
 
 def was_used(log: CommitLog, instant: str, start_slot: int, tail: Tail) -> bool:
-    """Whether a slot after this one is of an instant, or has ended it, or nobody can know any more."""
+    """Whether a slot after this one is of an instant, has ended it or given it back, or nobody can know any more."""
     if log.may_have_ended(instant, start_slot, tail):
         return True
     try:
-        return any(event.instant == instant for event in log.events_after(start_slot, tail))
+        return any(instant in (event.instant, event.target) for event in log.events_after(start_slot, tail))
     except LogMoved:
         return True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -24,6 +25,7 @@ from lakelatch.timeline.log.log_reader import LogReader
 from lakelatch.timeline.table_config import PROPERTIES_PATH
 from lakelatch.transactions.base.settings import HEARTBEAT_TYPE_OPTION, RETRIES_OPTION
 from lakelatch.transactions.markers.files import MARKERS_FOLDER
+from lakelatch.transactions.markers.own_files import NotBegun
 
 OPTIONS = {
     "hoodie.datasource.write.recordkey.field": "id",
@@ -211,6 +213,39 @@ def test_others_are_about_to_take_it_for_dead(storage: CountingStorage, system: 
     ):
         manager.recover()
     assert upsert(table, "c") > claimed and not [name for name in pending(storage) if name.startswith(claimed)]
+
+
+class _Paused(ManualSystem):
+    """One that is paused before it claims a time, while others go on."""
+
+    def __init__(self, start_ms: int) -> None:
+        super().__init__(start_ms)
+        self.others: list[Callable[[], None]] = []
+
+    def new_id(self) -> str:
+        while self.others:
+            self.others.pop()()
+        return super().new_id()
+
+
+def test_nobody_is_given_a_time_that_was_given_back(storage: CountingStorage, system: ManualSystem) -> None:
+    """It may still be removed by a request that arrives late, with what its next owner has announced."""
+    table = opened(system, storage)
+    (claimed,) = claims(storage)
+    paused = _Paused(system.realtime_ms())
+    opening = partial(
+        open_manager, storage, ManagerOptions.from_options({PROVIDER: "in_process"}), paused, remembers=True
+    )
+    with opening() as manager:
+        manager.recover()
+        manager.context.look()
+    paused.others.append(table.__exit__)
+    with opening(begins=True) as manager:
+        manager.recover()
+        transaction = manager.begin(for_tasks=False)
+        assert transaction.instant == claimed and transaction.own_files is not None
+        with pytest.raises(NotBegun):
+            transaction.own_files.ensure_begun()
 
 
 class _Died(BaseException):
