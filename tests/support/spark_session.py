@@ -12,7 +12,6 @@ from typing import Any
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from spark_java import SMALL
 
@@ -51,7 +50,7 @@ def local_frame(spark: SparkSession, rows: Iterable[Any], columns: str) -> DataF
     schema, found = StructType.fromDDL(columns), list(rows)
     assert isinstance(schema, StructType)
     if not found:
-        return spark.createDataFrame(to_arrow_schema(schema).empty_table(), schema)
+        return spark.createDataFrame([], schema)
     # What makes frames of rows for Spark Connect, which takes them as Arrow.
     named = "pyspark.sql.conversion" if find_spec("pyspark.sql.conversion") else "pyspark.sql.connect.conversion"
     convert = import_module(named).LocalDataToArrowConversion.convert

@@ -38,7 +38,11 @@ def logs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 @pytest.fixture(scope="module")
 def table(make_shared_table: Make) -> Any:
     """Base files in two partitions with the same keys, and logs: newer and older values, deletes, new keys."""
-    made = make_shared_table("id long, ts long, v string, p string, q string", partition="p,q")
+    return with_logs(make_shared_table)
+
+
+def with_logs(make_table: Make) -> Any:
+    made = make_table("id long, ts long, v string, p string, q string", partition="p,q")
     made.write([(key, 5, f"v{key}", p, "x-1") for key in range(20) for p in ("a", "c")])
     made.compact()
     new = [(1, 6, "newer", "a"), (2, 4, "older", "a"), (3, 5, "equal", "c"), (30, 1, "more", "c")]
@@ -168,7 +172,8 @@ def test_lookups_incremental_reads_and_few_bytes_are_merged(table: Any, monkeypa
     assert not is_joined(lakelatch.read(table.spark, table.path))
 
 
-def test_nothing_is_made_of_which_spark_has_no_use(table: Any) -> None:
+def test_nothing_is_made_of_which_spark_has_no_use(make_table: Make) -> None:
+    table = with_logs(make_table)
     table.spark.conf.set("spark.sql.sources.useV1SourceList", "avro,csv")
     try:
         assert not is_joined(lakelatch.read(table.spark, table.path))
