@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ from live_table import LiveTable
 from table import BuiltTable
 from waiting_writes import Waiting, crowded, records, slots
 
+from lakelatch.format.index.file_index import FileIndex
+from lakelatch.format.slices import index_making
+from lakelatch.format.slices.index_making import make_index
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.events import COMPLETE, Event
 from lakelatch.timeline.log.half_shown import half_shown_now
@@ -36,6 +40,7 @@ class Group:
         self.first, self.second, self.third = waiting
         self.leader = crowded(table.begin(manager=table.manager(side_by_side=True))).put("p", [(3, 2, "leader")])
         self.instants = [self.leader.instant, *(one.writing.instant for one in waiting)]
+        self.meanwhile: Callable[[], object] = lambda: None  # while the file of the first is still to come
 
     def commit(self) -> list[list[str]]:
         """All of them; what readers see while the file of the first is still to come, and once the third was told."""
@@ -49,6 +54,7 @@ class Group:
             seen.append(self.values())
             seen.append([value for _, _, _, value in self.table.since("0")])
             seen.append([value for _, _, _, value in self.table.as_of(self.event(self.instants[2]).time)])
+            self.meanwhile()
 
         def third() -> None:
             self.third.commit(lead)
@@ -84,3 +90,16 @@ def test_each_commit_of_a_slot_names_those_before_it(table: LiveTable) -> None:
         event = group.event(instant)
         before = CommitMetadata.from_avro(table.storage.read(event.path)).extra.get(BEFORE_KEY, "")
         assert event.at_once and before == ",".join(group.instants[:place])
+
+
+def test_no_file_index_is_made_while_a_commit_is_still_to_be_shown(
+    table: LiveTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index would be newer than that commit, and readers add only those that are newer than the index."""
+    monkeypatch.setattr(index_making, "FEW_FOLDERS", 1)
+    group, made = Group(table), list[FileIndex | None]()
+    group.meanwhile = lambda: made.append(make_index(table.storage, table.opened.config))
+    group.commit()
+    assert made == [None]
+    index = make_index(table.storage, table.opened.config)
+    assert index is not None and index.moment == group.event(group.instants[-1]).time
