@@ -21,11 +21,14 @@ from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timeline.instant import CLAIMS_FOLDER, TIMELINE_FOLDER
+from lakelatch.timeline.log.events import slot_path
 from lakelatch.timeline.log.log_reader import LogReader
 from lakelatch.timeline.table_config import PROPERTIES_PATH
+from lakelatch.transactions.attempts.claims import claim_time
 from lakelatch.transactions.base.settings import HEARTBEAT_TYPE_OPTION, RETRIES_OPTION
 from lakelatch.transactions.markers.files import MARKERS_FOLDER
 from lakelatch.transactions.markers.own_files import NotBegun
+from lakelatch.transactions.next_write import withdraw
 
 OPTIONS = {
     "hoodie.datasource.write.recordkey.field": "id",
@@ -168,6 +171,19 @@ def test_another_table_is_in_its_place(storage: CountingStorage, system: ManualS
     before = slots(storage)
     upsert(table, "c")
     assert slots(storage) == before + 1 and pending(storage) == []
+
+
+def test_another_slot_is_in_the_place_of_the_last_one(storage: CountingStorage, system: ManualSystem) -> None:
+    """A copy of the table has a log that is older than its timeline, and others have gone on with it."""
+    table = opened(system, storage)
+    (claimed,) = claims(storage)
+    last = slots(storage)
+    storage.delete(slot_path(last))
+    system.advance(1)
+    with open_manager(storage, ManagerOptions.from_options({PROVIDER: "in_process"}), system) as manager:
+        withdraw(manager.context, claim_time(manager.context, claimed, last - 1))
+    assert slots(storage) == last and claims(storage) == [claimed]
+    assert upsert(table, "c") > claimed and pending(storage) == []
 
 
 def test_its_properties_have_changed(storage: CountingStorage, system: ManualSystem) -> None:
