@@ -25,6 +25,7 @@ ARCHIVING = {
 }
 NON_BLOCKING = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
 KEYLESS = {**OPTIMISTIC, "hoodie.write.lock.provider": "filesystem", "lakelatch.rewrite.automatic": "false"}
+IN_PARTITIONS = {"hoodie.datasource.write.partitionpath.field": "at"}  # rows of another partition are in nobody's way
 CLEANING = {"hoodie.cleaner.commits.retained": "1"}
 
 
@@ -105,6 +106,21 @@ def test_what_others_take_back_ends_the_next_read(tmp_path: Path, changed: Mappi
     assert tables.now() == [FIRST, FIRST]
 
 
+def test_what_others_take_back_ends_the_first_change(tmp_path: Path) -> None:
+    """It would be computed from what is not there any more."""
+    tables = Tables(tmp_path)
+    path = tables.paths[0]
+    restore = restored(tables)
+    with (
+        pytest.raises(WriteConflict, match="have taken back"),
+        lakelatch.transaction(tables.paths, OPTIMISTIC) as tx,
+    ):
+        assert values(tx.to_arrow(path)) == {1: 11, 2: 20, 3: 30}
+        restore()
+        tx.upsert(path, rows({1: 12}, 20))
+    assert tables.now() == [FIRST, FIRST]
+
+
 def test_so_does_a_restore_that_is_under_way(tmp_path: Path) -> None:
     """What it names is void from then on, and may be gone in a moment."""
     tables = Tables(tmp_path)
@@ -136,6 +152,24 @@ def test_what_is_archived_meanwhile_is_seen_as_before(tmp_path: Path) -> None:
         by_others(partial(lakelatch.archive, path, ARCHIVING))
         assert tx.mark_of(path).snapshot().writes[0].file_name not in os.listdir(f"{path}/.hoodie/timeline")
         assert values(tx.to_arrow(path)) == FIRST
+
+
+def test_what_is_archived_meanwhile_is_not_taken_for_what_others_take_back(tmp_path: Path) -> None:
+    """Where the log still has all of it as well."""
+    tables = Tables(tmp_path, options=IN_PARTITIONS)
+    path = tables.paths[0]
+    with lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+        assert values(tx.to_arrow(path)) == FIRST
+        for number in range(4):
+            tables.write(0, {3: number}, 20)
+        by_others(lakelatch.open(path, OPTIMISTIC).compact)
+        for number in range(4):
+            tables.write(0, {3: number}, 20)
+        by_others(partial(lakelatch.archive, path, ARCHIVING))
+        assert tables.log(0).tail().watermark <= tx.mark_of(path).slot + 1
+        assert tx.mark_of(path).snapshot().writes[0].file_name not in os.listdir(f"{path}/.hoodie/timeline")
+        tx.upsert(path, rows({1: 11}))
+    assert tables.now()[0] == {1: 11, 2: 20, 3: 3}
 
 
 def test_a_change_that_needs_what_a_clean_has_removed_is_a_conflict(tmp_path: Path) -> None:
