@@ -16,10 +16,10 @@ from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.timeline.snapshot import Mark
 from lakelatch.transactions.attempts.attempt import run
 from lakelatch.transactions.attempts.checks import At, written_since
+from lakelatch.transactions.attempts.earlier_reads import earlier_read
 from lakelatch.transactions.attempts.intent import Intent, Look, Place
 from lakelatch.transactions.base.outcome import Added, Conflicted, Ended, Retry, Staged, Verdict
 from lakelatch.transactions.conflicts.report import Work, write_conflict
-from lakelatch.transactions.earlier_reads import earlier_read
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.several.part import Part, ensure_may_take_part
 from lakelatch.transactions.transaction import Transaction

@@ -21,6 +21,7 @@ from lakelatch.transactions.attempts.attempt import run
 from lakelatch.transactions.attempts.checks import Check, cancelled_groups, in_order
 from lakelatch.transactions.attempts.claims import clean_up, release_claim
 from lakelatch.transactions.attempts.commit import Commit, append_service_completion
+from lakelatch.transactions.attempts.earlier_reads import earlier_read
 from lakelatch.transactions.attempts.fate import find_ended
 from lakelatch.transactions.attempts.foreign import OneSidedLock
 from lakelatch.transactions.attempts.group import GroupMember
@@ -38,7 +39,6 @@ from lakelatch.transactions.base.outcome import (
 )
 from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.conflicts.report import Work, record_loss
-from lakelatch.transactions.earlier_reads import earlier_read
 from lakelatch.transactions.early.detection import EarlyDetection, early_detection, found_early
 from lakelatch.transactions.early.notes import forget_notes, note_lost
 from lakelatch.transactions.early.server_client import ServerAddress

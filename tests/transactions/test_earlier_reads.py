@@ -7,8 +7,8 @@ from bare_table import add_file, commit, write
 from one_table import Table
 
 from lakelatch.timeline.snapshot import Mark
+from lakelatch.transactions.attempts.earlier_reads import earlier_read
 from lakelatch.transactions.base.context import EarlierRead
-from lakelatch.transactions.earlier_reads import earlier_read
 
 
 def now(table: Table) -> Mark:

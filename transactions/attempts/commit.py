@@ -17,6 +17,7 @@ from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.transactions.attempts.attempt import run
 from lakelatch.transactions.attempts.cancellation import request_cancel
 from lakelatch.transactions.attempts.checks import At, Check, written_since
+from lakelatch.transactions.attempts.earlier_reads import earlier_read
 from lakelatch.transactions.attempts.fate import ended
 from lakelatch.transactions.attempts.group import GroupMember, Turn, found_completed, ready_commit
 from lakelatch.transactions.attempts.intent import Deciding, Intent, Look, Place, added
@@ -39,7 +40,6 @@ from lakelatch.transactions.base.outcome import (
 from lakelatch.transactions.base.ready import record_path, remove_record
 from lakelatch.transactions.conflicts.contract import Conflict
 from lakelatch.transactions.conflicts.report import write_conflict
-from lakelatch.transactions.earlier_reads import earlier_read
 from lakelatch.transactions.several.part import Part
 
 _log = logging.getLogger("lakelatch.transactions")
