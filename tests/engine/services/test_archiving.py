@@ -167,19 +167,6 @@ def test_a_pending_write_keeps_itself_and_the_last_one_before_it(tmp_path: Path)
     assert len(table.agreed()) == 5
 
 
-def test_what_completed_after_a_pending_write_began_stays_though_it_was_requested_before(tmp_path: Path) -> None:
-    table = LiveTable(tmp_path)
-    written(table, 1, 2)
-    late = table.begin().put("p", [(8, 8, "late")])
-    write(table, 3)
-    pending = table.begin().put("p", [(9, 9, "pending")])
-    late.commit()
-    written(table, 4, 5)
-    done = run(table)
-    assert done.held_at == late.instant and f"{pending.instant} is pending, and it completed since" in done.held_by
-    assert writes(table)[0] == late.instant and len(table.agreed()) == 6
-
-
 def test_a_pending_plan_and_a_cancellation_of_one_are_in_the_way(tmp_path: Path) -> None:
     table = LiveTable(tmp_path)
     written(table, 1, 2)

@@ -258,3 +258,18 @@ def test_a_request_to_cancel_what_a_restore_took_away_is_in_nobodys_way(tmp_path
     written(table, 1, 2, 3)
     done = run(table)
     assert done.held_at > plan and not table.storage.names(CANCEL_FOLDER)
+
+
+def test_what_completed_after_a_pending_write_began_stays_though_it_was_requested_before(tmp_path: Path) -> None:
+    table = LiveTable(tmp_path)
+    written(table, 1, 2)
+    late = table.begin().put("p", [(8, 8, "late")])
+    table.write([(3, 3, "before")])
+    pending = table.begin().put("p", [(9, 9, "pending")])
+    late.commit()
+    written(table, 4, 5)
+    done = run(table)
+    assert done.held_at == late.instant and f"{pending.instant} is pending, and it completed since" in done.held_by
+    assert (
+        min(one.requested for one in Snapshot.load(table.storage).writes) == late.instant and len(table.agreed()) == 6
+    )
