@@ -17,16 +17,16 @@ PAST_THE_BUILDER = {
     "tests/faults/fault_writer.py",
     *(
         f"tests/simulation/{name}.py"
-        for name in ("actors", "crowd", "loads", "mistakes_of_groups", "planted", "shelf", "tellers")
+        for name in ("actors", "batched", "crowd", "loads", "mistakes_of_groups", "planted", "shelf", "tellers")
     ),
-    "tests/engine/table/test_recorded_locks.py",
-    *(f"tests/engine/write/test_{name}.py" for name in ("relocation", "requests")),
+    *(f"tests/engine/table/test_{name}.py" for name in ("learnt_columns", "recorded_locks")),
+    *(f"tests/engine/write/test_{name}.py" for name in ("relocation", "requests", "staying_open")),
     "tests/format/merge/test_column_groups.py",
     "tests/interop/test_hudi_rs.py",
     "tests/spark/test_early_conflicts.py",
     "tests/spark/write/bulk_loads/test_sorted_runs.py",
     "tests/spark/write/refusals/test_refused_rows.py",
-    *(f"tests/spark/write/test_{name}.py" for name in ("batches", "overwrite")),
+    *(f"tests/spark/write/test_{name}.py" for name in ("batches", "overwrite", "shuffled_runs")),
     "tests/transactions/early/test_detection.py",
     "tests/transactions/marker_server/test_server.py",
     *(f"tests/transactions/test_{name}.py" for name in ("attempt", "foreign", "group_ends")),

@@ -25,7 +25,6 @@ OF_SEVERAL: dict[str, Mistake] = {
         "counts",
         (("if found is None:", "if False:"),),
         seeds=5,
-        first=4,
         several=True,
     ),
     "one look is a moment": Mistake(
@@ -33,7 +32,7 @@ OF_SEVERAL: dict[str, Mistake] = {
         "_look",
         (("if numbers[-1] != number or not events:", "if not events:"),),
         seeds=10,
-        first=16,
+        first=100,
         several=True,
     ),
     "conflicts since the part began": Mistake(

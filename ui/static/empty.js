@@ -28,6 +28,6 @@ export class Empty {
     const last = store.extent()[1];
     const at = `The last instant was at ${timeText(last).slice(0, 19)}`;
     if (!chart.follows) return `Nothing in this part of time. ${at}.`;
-    return `Nothing in the last ${spanText(chart.span * FOLLOWED)}. ${at}, ${spanText(Math.floor((store.now() - last) / 1000) * 1000)} ago.`;
+    return `Nothing in the last ${spanText(chart.span * FOLLOWED)}. ${at}, ${spanText(Math.max(1, Math.floor((store.now() - last) / 1000)) * 1000)} ago.`;
   }
 }

@@ -194,7 +194,7 @@ def test_its_properties_have_changed(storage: CountingStorage, system: ManualSys
 
 
 def test_files_that_it_does_not_make_after_all(storage: CountingStorage, system: ManualSystem) -> None:
-    """Their markers go with the others; no name is barred, since nobody has begun to make such a file."""
+    """Their markers go with the others; no tombstone is needed, since nobody has begun to make such a file."""
     table = opened(system, storage, **{"hoodie.bucket.index.num.buckets": 8})
     (ready,) = markers(storage)
     for key in range(20):
