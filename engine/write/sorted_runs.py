@@ -17,41 +17,40 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelatch.engine.write.runs import (
-    GATHERED_BYTES,
-    RUN_SCHEMA,
-    cuts_of,
-    gathered,
-    starts_of,
-    streams,
-    with_second_key,
-    without_second_key,
-)
-from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN
+from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, buffer_bytes
 from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.format.sorting.spill import SpilledRuns, temporary_file, writing_temporary_file
 
+#: The column of the runs, besides those of the partition path and the bucket.
+RUN_COLUMN = "_lakelatch_run"
+RUN_SCHEMA = pa.schema([(PARTITION_COLUMN, pa.string()), (BUCKET_COLUMN, pa.int32()), (RUN_COLUMN, pa.binary())])
+#: Rows of this many bytes are gathered and sorted at once, before the shuffle and after it.
+_SORTED_BYTES = 32 * 1024 * 1024
+#: The bytes of a run, so that Spark's batches are not much larger than they may be.
+_RUN_BYTES = 1024 * 1024
 _PART_ROWS = 64 * 1024
 #: The most bytes that are merged at once: rows may be large, and no column may have 2 GiB at once.
 _PART_BYTES = 16 * 1024 * 1024
 
 
 def to_runs(
-    batches: Iterable[pa.RecordBatch], key_field: str | None, sorted_bytes: int = GATHERED_BYTES
+    batches: Iterable[pa.RecordBatch], key_field: str | None, sorted_bytes: int = _SORTED_BYTES
 ) -> Iterator[pa.RecordBatch]:
     """Makes sorted runs of tagged rows. Memory holds `sorted_bytes` of rows about three times.
 
     `key_field` is the column that is the record key itself, if there is one: a text is not sent a second time.
     """
-    for rows in gathered(batches, sorted_bytes):
-        sent = without_second_key(rows, key_field)
-        yield _runs_of(sent, _key_column(sent, key_field))
+    for rows in _gathered(batches, sorted_bytes):
+        if key_field is not None and pa.types.is_string(rows.schema.field(key_field).type):
+            yield _runs_of(rows.drop_columns([RECORD_KEY_COLUMN]), key_field)
+        else:
+            yield _runs_of(rows, RECORD_KEY_COLUMN)
 
 
 def from_runs(
     batches: Iterable[pa.RecordBatch],
     key_field: str | None,
-    sorted_bytes: int = GATHERED_BYTES,
+    sorted_bytes: int = _SORTED_BYTES,
     part_rows: int = _PART_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """Merges runs that come by bucket into tagged rows, by record key within a bucket; equal keys in any order.
@@ -65,19 +64,38 @@ def from_runs(
                 yield _tagged(part, key_field, partition, bucket)
 
 
+def _gathered(batches: Iterable[pa.RecordBatch], sorted_bytes: int) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            size_bytes += sum(map(buffer_bytes, batch.columns))
+        if size_bytes >= sorted_bytes:
+            yield pa.Table.from_batches(held).combine_chunks()
+            held, size_bytes = [], 0
+    if held:
+        yield pa.Table.from_batches(held).combine_chunks()
+
+
 def _runs_of(rows: pa.Table, key: str) -> pa.RecordBatch:
     paths = rows[PARTITION_COLUMN].combine_chunks().dictionary_encode()
     buckets = rows[BUCKET_COLUMN].to_numpy()
     places = paths.indices.to_numpy().astype(np.int64) * (int(buckets.max()) + 1) + buckets
     order, starts = _order(places, rows[key].combine_chunks())
     sent = rows.drop_columns([PARTITION_COLUMN, BUCKET_COLUMN]).take(pa.array(order))
-    cuts = cuts_of(sent, starts)
+    run_rows = max(int(_RUN_BYTES / max(sent.get_total_buffer_size() / sent.num_rows, 1)), 1)
+    cuts = [
+        (first, min(first + run_rows, stop))
+        for start, stop in zip(starts, [*starts[1:], len(order)], strict=True)
+        for first in range(start, stop, run_rows)
+    ]
     firsts = [int(order[first]) for first, _ in cuts]
     return pa.RecordBatch.from_arrays(
         [
             rows[PARTITION_COLUMN].take(firsts).combine_chunks(),
             pa.array(buckets[firsts], pa.int32()),
-            streams(sent, cuts),
+            pa.array([_stream(sent.slice(first, stop - first)) for first, stop in cuts], pa.binary()),
         ],
         schema=RUN_SCHEMA,
     )
@@ -86,19 +104,29 @@ def _runs_of(rows: pa.Table, key: str) -> pa.RecordBatch:
 def _order(places: npt.NDArray[np.int64], keys: pa.Array) -> tuple[npt.NDArray[np.int64], list[int]]:
     """The rows' order by place and key, and where each place begins in it."""
     order = np.argsort(places, kind="stable")
-    starts = starts_of(places[order])
+    sorted_places = places[order]
+    starts = np.flatnonzero(np.r_[True, sorted_places[1:] != sorted_places[:-1]]).tolist()
     for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
         part = order[start:stop]
         order[start:stop] = part[pc.array_sort_indices(keys.take(pa.array(part))).to_numpy()]
     return order, starts
 
 
+def _stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
 def _tagged(rows: pa.RecordBatch, key_field: str | None, partition: str, bucket: int) -> pa.RecordBatch:
-    count, rows = rows.num_rows, with_second_key(rows, key_field)
-    places = [pa.repeat(partition, count), pa.repeat(pa.scalar(bucket, pa.int32()), count)]
-    return pa.RecordBatch.from_arrays(
-        [*rows.columns, *places], names=[*rows.schema.names, PARTITION_COLUMN, BUCKET_COLUMN]
-    )
+    count = rows.num_rows
+    columns, names = list(rows.columns), list(rows.schema.names)
+    if RECORD_KEY_COLUMN not in names:
+        columns, names = [*columns, rows[key_field]], [*names, RECORD_KEY_COLUMN]
+    columns += [pa.repeat(partition, count), pa.repeat(pa.scalar(bucket, pa.int32()), count)]
+    return pa.RecordBatch.from_arrays(columns, names=[*names, PARTITION_COLUMN, BUCKET_COLUMN])
 
 
 def _merged(
@@ -133,11 +161,8 @@ def _sorted(parts: list[pa.Table], key_field: str | None) -> pa.Table:
 
 def _keys(rows: pa.Table, key_field: str | None) -> pa.Array:
     """The record keys of rows in one chunk."""
-    return rows[_key_column(rows, key_field)].combine_chunks()
-
-
-def _key_column(rows: pa.Table, key_field: str | None) -> str:
-    return RECORD_KEY_COLUMN if key_field is None or RECORD_KEY_COLUMN in rows.column_names else key_field
+    own = RECORD_KEY_COLUMN if RECORD_KEY_COLUMN in rows.column_names else key_field
+    return rows[own].combine_chunks()
 
 
 def _in_order(runs: list[pa.Table], key_field: str | None, part_rows: int) -> Iterator[pa.Table]:

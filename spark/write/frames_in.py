@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
@@ -15,7 +16,7 @@ from lakelatch.engine.options.write import UPDATE, WriteOptions
 from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.file_report import FileReport, ensure_none_refused, or_refusal, refusal_error, refusal_text
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.write.runs import RUN_COLUMN, RUN_SCHEMA
+from lakelatch.engine.write.sorted_runs import RUN_COLUMN, RUN_SCHEMA, from_runs, to_runs
 from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
 from lakelatch.engine.writing import write_rows
 from lakelatch.errors import InvalidRequest
@@ -23,17 +24,19 @@ from lakelatch.format.avro import META_COLUMNS, RECORD_KEY_COLUMN
 from lakelatch.spark.session.catalog import quoted
 from lakelatch.spark.session.executor import SparkExecutor, collected, row_batch, row_type, write_token
 from lakelatch.spark.session.marker_server import ended_when_lost, served
-from lakelatch.spark.session.spark_types import renamings, to_arrow
+from lakelatch.spark.session.spark_types import default_parallelism, renamings, to_arrow
 from lakelatch.spark.write.known_keys import SKIPPED, Counted, with_new_keys, without_skipped
-from lakelatch.spark.write.shuffle import RowShuffle, shuffle_of
 from lakelatch.spark.write.small_frames import has_required_in_nullable, rows_in_driver
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.transaction import Transaction
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
+_BATCH_BYTES_OPTION = "spark.sql.execution.arrow.maxBytesPerBatch"
+_PYTHON_MEMORY_OPTION = "spark.executor.pyspark.memory"
+_BATCH_BYTES_MAX = 256 * 1024 * 1024
 _REFUSALS_MAX = 1024
 
 
@@ -169,16 +172,29 @@ def _without_meta(df: DataFrame) -> DataFrame:
 def _run_on_executors(
     df: DataFrame, task: WriteTask, options: WriteOptions, lost: threading.Event, skips: bool
 ) -> list[FileReport]:
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
     if task.as_they_come:
         fields = task.config.partition_fields
         ordered = df.sortWithinPartitions(*(quoted([name]) for name in fields)) if fields else df
         with ended_when_lost(df.sparkSession, task, lost):
             return _reports_of(ordered.mapInArrow(partial(_append_batches, task), row_type(FileReport)), task)
-    shuffle = shuffle_of(task, options, df)
-    tagged = df.mapInArrow(partial(_tag_batches, task, shuffle), shuffle.schema(df.schema))
+    keys = (PARTITION_COLUMN, BUCKET_COLUMN)
+    in_runs = task.by_key and sends_runs(df.sparkSession)
+    if in_runs:
+        tagged_schema = from_arrow_schema(RUN_SCHEMA)
+    else:
+        added = [(RECORD_KEY_COLUMN, StringType()), (PARTITION_COLUMN, StringType()), (BUCKET_COLUMN, IntegerType())]
+        given = [(field.name, field.dataType) for field in df.schema.fields]
+        tagged_schema = StructType([StructField(name, kind) for name, kind in (*given, *added)])
+    tagged = df.mapInArrow(partial(_tag_batches, task, in_runs), tagged_schema)
+    shuffled = _by_bucket(tagged, task, options)
+    if task.by_bucket:
+        shuffled = shuffled.sortWithinPartitions(*keys, *([RECORD_KEY_COLUMN] if task.by_key and not in_runs else []))
     with ended_when_lost(df.sparkSession, task, lost):
-        write = partial(_write_batches, task, shuffle, skips)
-        return _reports_of(shuffle.shuffled(tagged).mapInArrow(write, row_type(FileReport)), task)
+        written = shuffled.mapInArrow(partial(_write_batches, task, in_runs, skips), row_type(FileReport))
+        return _reports_of(written, task)
 
 
 def _reports_of(written: DataFrame, task: WriteTask) -> list[FileReport]:
@@ -188,18 +204,47 @@ def _reports_of(written: DataFrame, task: WriteTask) -> list[FileReport]:
     return reports
 
 
-def _tag_batches(task: WriteTask, shuffle: RowShuffle, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What is shuffled of the rows. Where the task refuses rows, the last ones say so to those that write."""
+def _by_bucket(tagged: DataFrame, task: WriteTask, options: WriteOptions) -> DataFrame:
+    """Shuffled so that the rows of a partition and bucket are in one task."""
+    keys = (PARTITION_COLUMN, BUCKET_COLUMN)
+    if options.parallelism is None and task.config.partition_fields:
+        return tagged.repartition(*keys)  # adaptive execution joins small partitions
+    tasks = options.parallelism or min(task.config.bucket_count or 1, default_parallelism(tagged))
+    if task.config.partition_fields or not hasattr(tagged, "repartitionById"):
+        return tagged.repartition(tasks, *keys)
+    return tagged.repartitionById(tasks, BUCKET_COLUMN)  # a hash would give some tasks several buckets, and some none
+
+
+def sends_runs(session: SparkSession) -> bool:
+    """Whether rows may be shuffled as runs: if tasks are given so many bytes at once, and not ten thousand values.
+
+    Nor if the memory of Python's processes is limited, since a file that one of them maps counts.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        limit = session.conf.get(_BATCH_BYTES_OPTION) or ""
+        if session.conf.get(_PYTHON_MEMORY_OPTION, None):
+            return False
+    except PySparkException:  # earlier than 4.1
+        return False
+    found = re.fullmatch(r"([0-9]+)([kmg]?)b?", limit.strip().lower())
+    return found is not None and int(found[1]) * 1024 ** " kmg".index(found[2] or " ") <= _BATCH_BYTES_MAX
+
+
+def _tag_batches(task: WriteTask, in_runs: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Tagged rows, or runs of them. Where the task refuses rows, the last ones say so to those that write."""
     schemas: list[pa.Schema] = [RUN_SCHEMA]
 
     def tagged() -> Iterator[pa.RecordBatch]:
         with task.attempt(f"tag-{write_token()}") as files:
             for batch in files.watched(batches):
-                schemas[:] = [shuffle.names(batch.schema)]
+                if not in_runs:
+                    schemas[:] = [batch.schema]
                 yield task.tag(batch)
 
     try:
-        yield from shuffle.sent(tagged())
+        yield from to_runs(tagged(), task.config.plain_key_field) if in_runs else tagged()
     except InvalidRequest as error:
         yield _refusal(error, schemas[0], task.config.bucket_count or 1)
         _drain(batches)
@@ -232,9 +277,11 @@ def _not_refused(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _write_batches(
-    task: WriteTask, shuffle: RowShuffle, skips: bool, batches: Iterator[pa.RecordBatch]
+    task: WriteTask, in_runs: bool, skips: bool, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    rows = shuffle.received(_not_refused(batches))
+    rows = _not_refused(batches)
+    if in_runs:
+        rows = from_runs(rows, task.config.plain_key_field)
     counted = Counted(rows) if skips else None  # behind the runs, which have the mark within
     if counted is not None:
         rows = iter(counted)

@@ -19,7 +19,6 @@ from lakelatch.errors import Unavailable
 from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.spark.write.frames_in import _write_batches
 from lakelatch.spark.write.known_keys import SKIPPED
-from lakelatch.spark.write.shuffle import RowShuffle, SortedRunShuffle
 
 BATCH_ROWS = 700
 KEY_PARTS = ["", "a", "Z", "é", "ß", "\u07ff", "\uffff", "\U0001f600", "\0", ",", "zz"]
@@ -127,8 +126,7 @@ def test_skipped_rows_are_counted_behind_the_runs_as_well(tmp_path: Path) -> Non
     task = writing.task(in_bulk=True)
     values = {"id": [1, 2, 3], "ts": [1, 1, 1], "v": list("abc"), "part": ["p"] * 3, SKIPPED: [False, True, False]}
     rows = task.tag(pa.RecordBatch.from_pydict(values))
-    for kind in (RowShuffle, SortedRunShuffle):
-        shuffle = kind(task, 1, 1)
-        batches = _write_batches(task, shuffle, True, shuffle.sent(iter([rows])))
-        found = [report for batch in batches for report in batch.to_pylist()]
+    for in_runs in (False, True):
+        sent = to_runs([rows], task.config.plain_key_field) if in_runs else [rows]
+        found = [report for batch in _write_batches(task, in_runs, True, iter(sent)) for report in batch.to_pylist()]
         assert [(one["records"], one["skipped"]) for one in found] == [(2, 0), (0, 1)]

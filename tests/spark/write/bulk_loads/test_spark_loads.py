@@ -11,7 +11,7 @@ import pytest
 
 import lakelatch
 from lakelatch.format.names import BaseFile, parse_data_file
-from lakelatch.spark.write.shuffle import sends_runs
+from lakelatch.spark.write.frames_in import sends_runs
 
 OPERATION = "hoodie.datasource.write.operation"
 Make = Callable[..., Any]
