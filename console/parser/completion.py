@@ -35,9 +35,8 @@ def complete_table(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
 
 def complete_option(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Keys of options, and behind `=` the values that are possible."""
-    from lakelatch.engine.options.calls.registry import (
-        OPTIONS,  # loaded when it is asked for: it takes longer than all else
-    )
+    # Loaded when it is asked for: it takes longer than all else.
+    from lakelatch.engine.options.calls.registry import OPTIONS
 
     key, equals, begun = incomplete.partition("=")
     if not equals:

@@ -95,9 +95,7 @@ class RecordStore(ABC):
 def field(record: Record, name: str, kind: type[Any], where: str) -> Any:
     """A field of a record, which must be of this kind."""
     found = record.value.get(name)
-    if type(found) is kind:  # as JSON gives it
-        return found
-    if not isinstance(found, kind) or isinstance(found, bool) != (kind is bool):
+    if type(found) is not kind:  # as JSON gives it: true and false are no numbers
         raise CorruptTable(
             f"the lock record {where!r} has {name}={found!r}, which no Lakelatch writer puts there: stop all writers, "
             "and remove the record",
