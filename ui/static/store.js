@@ -5,7 +5,7 @@ import { toMs } from "./format.js";
 const WRITES = new Set(["commit", "deltacommit", "replacecommit", "write"]);
 const OUTCOMES = { completed: "done", lost: "lost", "rolled back": "gone", aborted: "off" };
 const ROWS_MOST = 8;
-const [SAME_MS, RETRY_MS] = [100, 30_000];
+const [SAME_MS, RETRY_MS, CLOCK_SET_MS] = [100, 30_000, 1000];
 
 export class Store {
   constructor() {
@@ -28,10 +28,15 @@ export class Store {
     return Date.now() + this.ahead;
   }
 
+  // A change may come late and never early, so the greatest is right, unless a clock was set.
+  setAhead(ahead) {
+    if (!this.known || ahead > this.ahead || ahead < this.ahead - CLOCK_SET_MS) this.ahead = ahead;
+  }
+
   // Takes a change over; the conflicts that are new in it are returned.
   apply(change) {
+    this.setAhead(change.now_ms - Date.now());
     this.known = true;
-    this.ahead = change.now_ms - Date.now();
     if (change.reset) for (const [key, one] of this.entries) if (!one.archived) this.entries.delete(key);
     for (const key of change.gone) this.remove(key);
     for (const raw of change.entries) this.entries.set(raw.key, prepared(raw));
