@@ -28,7 +28,7 @@ from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.write import OPERATION, UPDATE, WriteOptions, ensure_has_key
 from lakelatch.engine.read.explanation import ReadExplanation, explain
 from lakelatch.engine.read.filtered import FilteredRead
-from lakelatch.engine.read.images import plan_images
+from lakelatch.engine.read.rows.images import plan_images
 from lakelatch.engine.run.executor import HERE
 from lakelatch.engine.run.listing import Listing
 from lakelatch.engine.run.report import MaintenanceReport

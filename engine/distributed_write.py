@@ -28,7 +28,7 @@ from lakelatch.engine.write.attempt import Write
 from lakelatch.engine.write.batches import written_once
 from lakelatch.engine.write.commit import StagedFiles, write_task
 from lakelatch.engine.write.rebase import LostFiles
-from lakelatch.engine.write.task import WriteTask
+from lakelatch.engine.write.tasks.task import WriteTask
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.format.avro import META_COLUMNS
 from lakelatch.heartbeat.beat import TaskHeartbeat

@@ -28,11 +28,11 @@ from lakelatch.engine.table.schema import say_schema_again
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import Write, part_of_thread
 from lakelatch.engine.write.batches import written_once
-from lakelatch.engine.write.bulk_task import BulkTask
 from lakelatch.engine.write.commit import StagedFiles, write_task
 from lakelatch.engine.write.rebase import LostFiles
 from lakelatch.engine.write.replace import Choice, matching
-from lakelatch.engine.write.task import WriteTask
+from lakelatch.engine.write.tasks.bulk_task import BulkTask
+from lakelatch.engine.write.tasks.task import WriteTask
 from lakelatch.errors import InvalidRequest, InvariantBroken, WriteConflict
 from lakelatch.failpoints import failpoint
 from lakelatch.format.slices.table_view import TableView

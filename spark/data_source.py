@@ -30,9 +30,9 @@ from lakelatch.engine.options.batch import refuse_batch
 from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.read import COLUMNS, READ_META
 from lakelatch.engine.options.write import OPERATION
-from lakelatch.engine.read.images import ImagePlan
 from lakelatch.engine.read.plan import ReadPlan, plan_query, read_schema
-from lakelatch.engine.read.tasks import ReadTask
+from lakelatch.engine.read.rows.images import ImagePlan
+from lakelatch.engine.read.rows.tasks import ReadTask
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.writing import parse_write
 from lakelatch.errors import InvalidRequest, LakelatchError

@@ -15,7 +15,7 @@ def commands() -> list[click.Command]:
     run = Command(
         "run",
         "do what is due for tables, again and again",
-        "service:run_loop",
+        "maintenance.service:run_loop",
         [
             tables(),
             options_of_a_write(),
@@ -29,13 +29,13 @@ def commands() -> list[click.Command]:
         Command(
             "compact",
             "carry out waiting compactions, and another one",
-            "services:compact",
+            "maintenance.services:compact",
             [table(), options_of_a_write(), cores(1, _CORES)],
         ),
         Command(
             "cluster",
             "sort the rows of each file group by columns",
-            "services:cluster",
+            "maintenance.services:cluster",
             [
                 table(),
                 options_of_a_write(),
@@ -51,7 +51,7 @@ def commands() -> list[click.Command]:
         Command(
             "clean",
             "remove files that no reader within retention needs",
-            "services:clean",
+            "maintenance.services:clean",
             [
                 table(),
                 options_of_a_write(),
@@ -61,7 +61,7 @@ def commands() -> list[click.Command]:
         Command(
             "archive",
             "move old instants into the table's history",
-            "services:archive",
+            "maintenance.services:archive",
             [table(), options_of_a_write()],
         ),
         _cancel(),
@@ -83,19 +83,19 @@ def _cancel() -> Group:
             Command(
                 "request",
                 "the plan will never commit, for good",
-                "cancel:request",
+                "maintenance.cancel:request",
                 [table(), instant(), options_of_a_write(), groups],
             ),
             Command(
                 "execute",
                 "end it, and remove what it left",
-                "cancel:execute",
+                "maintenance.cancel:execute",
                 [table(), instant(), options_of_a_write()],
             ),
             Command(
                 "list",
                 "show what was asked for and has not ended",
-                "cancel:show",
+                "maintenance.cancel:show",
                 [table(), options_of_a_write()],
             ),
         ],

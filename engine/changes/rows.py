@@ -12,7 +12,7 @@ from lakelatch.engine.options.calls.arguments import is_pandas, with_named_index
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.run.executor import HERE, Executor
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.write.task import WriteTask, few_partitions
+from lakelatch.engine.write.tasks.task import WriteTask, few_partitions
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import META_COLUMNS
 from lakelatch.progress import counted

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+from lakelatch.engine.read.rows.tasks import ReadTask, packed_for
 from lakelatch.engine.read.superseded import Superseded
-from lakelatch.engine.read.tasks import ReadTask, packed_for
 from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import CorruptTable, LakelatchError

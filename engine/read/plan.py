@@ -17,12 +17,12 @@ from lakelatch.engine.options.read import (
     READ_OPTIMIZED,
     ReadOptions,
 )
-from lakelatch.engine.read.batches import for_spark
 from lakelatch.engine.read.forgotten_deletes import ForgottenDeletes
-from lakelatch.engine.read.images import ImagePlan, image_schema, plan_images
-from lakelatch.engine.read.moments import refuse_future, without_half_shown
 from lakelatch.engine.read.pruning import Condition, CountedSelection, PlanCounts, Pruning
-from lakelatch.engine.read.tasks import ReadTask, shared_or_packed
+from lakelatch.engine.read.rows.batches import for_spark
+from lakelatch.engine.read.rows.images import ImagePlan, image_schema, plan_images
+from lakelatch.engine.read.rows.moments import refuse_future, without_half_shown
+from lakelatch.engine.read.rows.tasks import ReadTask, shared_or_packed
 from lakelatch.engine.read.where import conditions_in, mentioned
 from lakelatch.engine.table.opening import look_at, table_at
 from lakelatch.engine.table.table import OpenedTable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakelatch.engine.read.batches import for_spark
+from lakelatch.engine.read.rows.batches import for_spark
 from lakelatch.engine.read.superseded import Superseded
 from lakelatch.errors import LakelatchError
 from lakelatch.format.file_slices import FileSlice

@@ -12,7 +12,7 @@ from lakelatch.engine.options.calls.arguments import Options
 from lakelatch.engine.options.write import UPDATE
 from lakelatch.engine.table.columns import fitted
 from lakelatch.engine.table.opening import agreeing, table_at
-from lakelatch.engine.write.task import WriteTask
+from lakelatch.engine.write.tasks.task import WriteTask
 from lakelatch.engine.writing import parse_write
 from lakelatch.errors import LakelatchError
 from lakelatch.format.log.blocks import data_block_format

@@ -19,11 +19,8 @@ from lakelatch.engine.run.file_report import FileReport, work_of
 from lakelatch.engine.table.making import makes_table
 from lakelatch.engine.table.schema import keeps_schema
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.append_task import AppendTask
-from lakelatch.engine.write.bulk_task import BulkTask, loads_in_bulk
 from lakelatch.engine.write.first_bases import first_bases
 from lakelatch.engine.write.grouped import GroupedFiles
-from lakelatch.engine.write.merge_task import MergeTask
 from lakelatch.engine.write.placement import Placement
 from lakelatch.engine.write.relocation import (
     PlaceholderTask,
@@ -33,7 +30,10 @@ from lakelatch.engine.write.relocation import (
     relocations_to,
 )
 from lakelatch.engine.write.replace import Choice, Replacement, every, none_else
-from lakelatch.engine.write.task import WriteTask
+from lakelatch.engine.write.tasks.append_task import AppendTask
+from lakelatch.engine.write.tasks.bulk_task import BulkTask, loads_in_bulk
+from lakelatch.engine.write.tasks.merge_task import MergeTask
+from lakelatch.engine.write.tasks.task import WriteTask
 from lakelatch.errors import InvariantBroken
 from lakelatch.format.file_groups import FileIds, cancelled_plans, replace_commits
 from lakelatch.format.log.blocks import data_block_format

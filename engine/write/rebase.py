@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.write.bulk_task import BulkTask
 from lakelatch.engine.write.relocation import Relocation, relocate, relocations_to
-from lakelatch.engine.write.task import WriteTask
+from lakelatch.engine.write.tasks.bulk_task import BulkTask
+from lakelatch.engine.write.tasks.task import WriteTask
 from lakelatch.errors import TransactionEnded, WriteConflict
 from lakelatch.failpoints import failpoint
 from lakelatch.format.avro import META_COLUMNS, with_meta_columns

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lakelatch.engine.read.batches import for_spark
 from lakelatch.engine.read.by_reader import Sizes
 from lakelatch.engine.read.overlays import Overlay, ensure_overlays
 from lakelatch.engine.read.places import NUMBER, PATH, PLACE, ROWS_MAX, have_places, path_number, place_of
+from lakelatch.engine.read.rows.batches import for_spark
+from lakelatch.engine.read.rows.tasks import ReadTask, packed_for
 from lakelatch.engine.read.small_logs import SmallChanges, small_changes
-from lakelatch.engine.read.tasks import ReadTask, packed_for
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import read_changed, superseded_of

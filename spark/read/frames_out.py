@@ -9,9 +9,9 @@ from lakelatch.engine.options.calls.arguments import Options
 from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.read import ReadOptions
 from lakelatch.engine.read.by_reader import SlicesByReader
-from lakelatch.engine.read.images import plan_images
 from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read, selected
-from lakelatch.engine.read.tasks import packed_for
+from lakelatch.engine.read.rows.images import plan_images
+from lakelatch.engine.read.rows.tasks import packed_for
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.spark.read.changed import read_beside_logs
 from lakelatch.spark.read.moments import with_moment

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakelatch.engine.write.task import WriteTask
+from lakelatch.engine.write.tasks.task import WriteTask
 from lakelatch.errors import Unavailable
 from lakelatch.transactions.early.notes import aborted_by
 from lakelatch.transactions.transaction import Transaction

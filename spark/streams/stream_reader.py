@@ -28,8 +28,8 @@ from lakelatch.engine.options.read import (
     START_OFFSET,
     UNLIMITED,
 )
-from lakelatch.engine.read.moments import without_half_shown
 from lakelatch.engine.read.plan import ReadPlan, all_columns, plan_read, read_schema
+from lakelatch.engine.read.rows.moments import without_half_shown
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.slices.table_view import TableView

@@ -16,8 +16,8 @@ from lakelatch.engine.options.write import UPDATE, WriteOptions
 from lakelatch.engine.run.executor import Executor
 from lakelatch.engine.run.file_report import FileReport, ensure_none_refused, or_refusal, refusal_error, refusal_text
 from lakelatch.engine.run.result import CommitResult
-from lakelatch.engine.write.sorted_runs import RUN_COLUMN, RUN_SCHEMA, from_runs, to_runs
-from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
+from lakelatch.engine.write.tasks.sorted_runs import RUN_COLUMN, RUN_SCHEMA, from_runs, to_runs
+from lakelatch.engine.write.tasks.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
 from lakelatch.engine.writing import write_rows
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import META_COLUMNS, RECORD_KEY_COLUMN

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakelatch.engine.options.write import WriteOptions
-from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
+from lakelatch.engine.write.tasks.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
 from lakelatch.spark.session.progress import with_progress
 from lakelatch.spark.write.python_lists import is_small_list
 

@@ -25,8 +25,8 @@ from lakelatch.engine.options.read import (
     QUERY_TYPE,
     READ_OPTIMIZED,
 )
-from lakelatch.engine.read.images import plan_images
 from lakelatch.engine.read.plan import plan_read
+from lakelatch.engine.read.rows.images import plan_images
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.merge.conditions import OneOf
 from lakelatch.format.merge.spilled_logs import LogBounds

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from live_table import LiveTable
 
-from lakelatch.console.commands.service_loop import ServiceLoop
+from lakelatch.console.commands.maintenance.service_loop import ServiceLoop
 from lakelatch.console.main import main
 from lakelatch.console.parser.values import duration_s
 from lakelatch.engine.run.report import DONE, FAILED, MaintenanceReport, ServiceRun

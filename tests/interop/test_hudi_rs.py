@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from spark_session import local_frame
 
 import lakelatch
-from lakelatch.engine.write.task import WriteTask
+from lakelatch.engine.write.tasks.task import WriteTask
 from lakelatch.errors import Unavailable
 from lakelatch.failpoints import active, calling
 from lakelatch.format.names import parse_data_file

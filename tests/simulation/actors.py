@@ -17,7 +17,7 @@ from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import abort_after, commit_files
 from lakelatch.engine.write.commit import write_task
-from lakelatch.engine.write.task import WriteTask
+from lakelatch.engine.write.tasks.task import WriteTask
 from lakelatch.errors import CommitUnknown, LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.heartbeat.contract import LEASE, STORAGE, HeartbeatSettings
 from lakelatch.locks.contract import LockProvider, LockScope

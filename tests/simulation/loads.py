@@ -11,8 +11,8 @@ from stock import CONFIG, STOCK, table_of
 
 from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.write.bulk_task import BulkTask
-from lakelatch.engine.write.task import WriteTask
+from lakelatch.engine.write.tasks.bulk_task import BulkTask
+from lakelatch.engine.write.tasks.task import WriteTask
 from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.format.names import LogFile, planned_base_file
 from lakelatch.format.slices.live_groups import LiveSlices

@@ -20,8 +20,8 @@ from stock import CONFIG, table_of
 from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.merge_task import MergeTask
 from lakelatch.engine.write.replace import Replacement, none_else
+from lakelatch.engine.write.tasks.merge_task import MergeTask
 from lakelatch.errors import LakelatchError, TransactionEnded, WriteConflict
 from lakelatch.format.file_groups import replace_commit
 from lakelatch.format.names import BaseFile, parse_data_file, planned_base_file

@@ -46,7 +46,7 @@ from lakelatch.engine.write.batches import BatchRegister, written_once
 from lakelatch.engine.write.commit import StagedFiles, write_task
 from lakelatch.engine.write.rebase import LostFiles
 from lakelatch.engine.write.replace import matching
-from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
+from lakelatch.engine.write.tasks.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
 from lakelatch.engine.writing import write_rows
 from lakelatch.errors import Unavailable, WriteConflict
 from lakelatch.failpoints import active, calling

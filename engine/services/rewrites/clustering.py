@@ -42,7 +42,7 @@ from lakelatch.engine.services.rewrites.rewriting import (
 )
 from lakelatch.engine.services.service import PlannedService, ServiceContext
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.base_file import SORTED_GROUP_ROWS
+from lakelatch.engine.write.tasks.base_file import SORTED_GROUP_ROWS
 from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict
 from lakelatch.failpoints import failpoint
 from lakelatch.format.bucket_index import bucket_of_file_id, successor_of

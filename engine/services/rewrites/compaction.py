@@ -39,7 +39,7 @@ from lakelatch.engine.services.rewrites.rewriting import (
 )
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.base_file import GatheredRows
+from lakelatch.engine.write.tasks.base_file import GatheredRows
 from lakelatch.errors import TransactionEnded
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_slices import FileSlice

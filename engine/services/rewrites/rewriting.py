@@ -21,7 +21,7 @@ from lakelatch.engine.services.service import PlannedService, ServiceContext
 from lakelatch.engine.table.opening import as_of_now
 from lakelatch.engine.table.schema import keeps_schema, learn_schema
 from lakelatch.engine.table.table import OpenedTable
-from lakelatch.engine.write.base_file import put_base_file
+from lakelatch.engine.write.tasks.base_file import put_base_file
 from lakelatch.errors import CorruptTable, InvalidRequest, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.format.file_slices import FileSlice

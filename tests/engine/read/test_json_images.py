@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from lakelatch.engine.read.json_images import json_texts
+from lakelatch.engine.read.rows.json_images import json_texts
 
 
 def test_values_of_all_types_are_rendered_as_hudi_does() -> None:

@@ -15,7 +15,13 @@ from live_table import LiveTable, below_logs
 from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.read import overlays
 from lakelatch.engine.read.by_reader import SlicesByReader
-from lakelatch.engine.read.overlays import OF_ONE_BASE_MAX, OVERLAYS_FOLDER, Overlay, ensure_overlays, overlay_path
+from lakelatch.engine.read.overlays import (
+    OF_ONE_BASE_MAX,
+    OVERLAYS_FOLDER,
+    Overlay,
+    ensure_overlays,
+    overlay_path,
+)
 from lakelatch.engine.read.plan import ReadPlan, plan_read
 from lakelatch.engine.run.executor import HERE
 from lakelatch.testing.clock import ManualSystem

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from live_table import LiveTable
 
 from lakelatch.engine.read.plan import ReadPlan, plan_read
-from lakelatch.engine.read.tasks import ReadTask, packed, packed_for, shared_or_packed
+from lakelatch.engine.read.rows.tasks import ReadTask, packed, packed_for, shared_or_packed
 from lakelatch.format import parquet
 
 
@@ -63,5 +63,5 @@ def test_sizes_are_asked_for_where_it_costs_nothing(tmp_path: Path, monkeypatch:
     table = LiveTable(tmp_path / "t", partitioned=False, buckets=3)
     table.write([(key, 1, "v") for key in range(30)], "x")
     plan = plan_read(str(table.root))
-    monkeypatch.setattr("lakelatch.engine.read.tasks.LocalStorage", Path)
+    monkeypatch.setattr("lakelatch.engine.read.rows.tasks.LocalStorage", Path)
     assert [len(task.indexes) for task in packed_for(plan.table.storage, plan.slices, 2)] == [1, 1, 1]

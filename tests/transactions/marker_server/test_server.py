@@ -17,7 +17,7 @@ from early_writes import GROUP
 from one_table import Table
 from served_writes import HOST, ServedWriter, closed_port, post, served, served_manager
 
-from lakelatch.engine.write.task import WriteTask
+from lakelatch.engine.write.tasks.task import WriteTask
 from lakelatch.errors import InvalidRequest, TransactionEnded, Unavailable
 from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
@@ -188,9 +188,8 @@ def test_a_marker_server_that_is_not_installed_is_refused_before_anything_begins
 
 
 def test_what_an_executor_imports_does_not_need_the_marker_server() -> None:
-    code = (
-        "import sys; sys.modules['aiohttp'] = None; import lakelatch.engine.write.task, lakelatch.engine.table.manager"
-    )
+    modules = "lakelatch.engine.write.tasks.task, lakelatch.engine.table.manager"
+    code = f"import sys; sys.modules['aiohttp'] = None; import {modules}"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
 
 

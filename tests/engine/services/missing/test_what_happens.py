@@ -15,7 +15,7 @@ import lakelatch
 from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.table_services.archiving import ArchivingOptions
 from lakelatch.engine.options.table_services.cleaning import CleaningOptions
-from lakelatch.engine.read.images import plan_images
+from lakelatch.engine.read.rows.images import plan_images
 from lakelatch.engine.table import schema as table_schema
 from lakelatch.errors import CorruptTable
 from lakelatch.timeline.history import named_files

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from live_table import LiveTable
 
-from lakelatch.engine.write.sorted_runs import from_runs, to_runs
-from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN
+from lakelatch.engine.write.tasks.sorted_runs import from_runs, to_runs
+from lakelatch.engine.write.tasks.task import BUCKET_COLUMN, PARTITION_COLUMN
 from lakelatch.errors import Unavailable
 from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.spark.write.frames_in import _write_batches

@@ -117,7 +117,7 @@ def test_one_error_without_a_stack_and_without_another_attempt(
 
 @pytest.mark.parametrize("in_runs", [False, True])
 def test_every_task_that_writes_hears_of_a_refusal(in_runs: bool) -> None:
-    from lakelatch.engine.write.sorted_runs import RUN_SCHEMA
+    from lakelatch.engine.write.tasks.sorted_runs import RUN_SCHEMA
 
     schema = RUN_SCHEMA if in_runs else pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int64())]))])
     error = InvalidRequest('no key, and "quotes"\n', rows=3, option="o")

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.write.base_file import SORTED_GROUP_ROWS, GatheredRows, put_base_file
-from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
+from lakelatch.engine.write.tasks.base_file import SORTED_GROUP_ROWS, GatheredRows, put_base_file
+from lakelatch.engine.write.tasks.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
 from lakelatch.errors import InvariantBroken, WriteConflict
 from lakelatch.format.avro import arrow_to_avro, with_meta_columns
 from lakelatch.format.base_file_options import BaseFileOptions

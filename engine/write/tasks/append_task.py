@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.write.merge_task import MergeTask, bucket_of, bucket_parts
-from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN
+from lakelatch.engine.write.tasks.merge_task import MergeTask, bucket_of, bucket_parts
+from lakelatch.engine.write.tasks.task import BUCKET_COLUMN, PARTITION_COLUMN
 from lakelatch.errors import InvalidRequest, InvariantBroken
 from lakelatch.format.avro import IS_DELETED_COLUMN, RECORD_KEY_COLUMN
 from lakelatch.format.file_slices import FileSlice

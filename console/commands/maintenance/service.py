@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from lakelatch.console.base.invocation import Invocation, Outcome
 from lakelatch.console.base.places import with_tables_nearby
-from lakelatch.console.commands.service_loop import ServiceLoop
+from lakelatch.console.commands.maintenance.service_loop import ServiceLoop
 from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.executor import HERE, Executor
 from lakelatch.engine.run.report import MaintenanceReport, ServiceRun

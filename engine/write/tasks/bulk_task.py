@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from lakelatch.engine.options.write import UPDATE, WriteOptions
 from lakelatch.engine.run.file_report import FileReport
-from lakelatch.engine.write.merge_task import MergeTask, bucket_of, bucket_parts
-from lakelatch.engine.write.task import LogNames, WriteTask
+from lakelatch.engine.write.tasks.merge_task import MergeTask, bucket_of, bucket_parts
+from lakelatch.engine.write.tasks.task import LogNames, WriteTask
 from lakelatch.errors import InvariantBroken
 from lakelatch.format.avro import IS_DELETED_COLUMN, RECORD_KEY_COLUMN
 from lakelatch.format.bucket_index import bucket_of_file_id

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelatch.engine.write.task import BUCKET_COLUMN, PARTITION_COLUMN, buffer_bytes
+from lakelatch.engine.write.tasks.task import BUCKET_COLUMN, PARTITION_COLUMN, buffer_bytes
 from lakelatch.format.avro import RECORD_KEY_COLUMN
 from lakelatch.format.sorting.spill import SpilledRuns, temporary_file, writing_temporary_file
 

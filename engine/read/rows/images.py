@@ -12,10 +12,10 @@ from itertools import groupby
 import pyarrow as pa
 
 from lakelatch.engine.options.read import BEGIN_INSTANT, COLUMNS, INCREMENTAL_FORMAT, ReadOptions
-from lakelatch.engine.read.batches import for_spark
-from lakelatch.engine.read.json_images import json_texts
-from lakelatch.engine.read.moments import refuse_future, without_half_shown
-from lakelatch.engine.read.tasks import ReadTask
+from lakelatch.engine.read.rows.batches import for_spark
+from lakelatch.engine.read.rows.json_images import json_texts
+from lakelatch.engine.read.rows.moments import refuse_future, without_half_shown
+from lakelatch.engine.read.rows.tasks import ReadTask
 from lakelatch.engine.table.opening import open_table, table_at
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import InvalidRequest, Unavailable

@@ -1,0 +1,1 @@
+"""Commands of table services: one round, a loop over tables, cancellation."""

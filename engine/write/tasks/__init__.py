@@ -1,0 +1,1 @@
+"""What executors do: batches of rows become log files and base files."""
