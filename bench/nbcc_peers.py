@@ -14,6 +14,9 @@ from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.table.making import open_for_write
 from lakelatch.locks.options import PROVIDER
 from lakelatch.storage.uris import open_storage
+from lakelatch.timeline.properties_update import update_properties
+from lakelatch.timeline.recorded_options import SIDE_BY_SIDE_LOG_VERSION, log_property
+from lakelatch.timeline.table_config import load_table_config
 from lakelatch.transactions.base.settings import MODE_OPTION, NON_BLOCKING
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
@@ -79,6 +82,31 @@ class NbccWriter(TableWriter):
 
     def read(self) -> pa.Table:
         return self._table.to_arrow(columns=SCHEMA.names).cast(SCHEMA)
+
+
+class OpenNbccWriter(NbccWriter):
+    """As above, and the table stays open as long as the writer lives."""
+
+    name = "lakelatch, table kept open"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._table.__enter__()
+
+    def close(self) -> None:
+        self._table.__exit__()
+
+
+class SideBySideNbccWriter(OpenNbccWriter):
+    """The same, on a table that shows the commits of a slot at once (`lakelatch upgrade --side-by-side`)."""
+
+    name = "lakelatch, side by side"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        storage = open_storage(path)
+        if load_table_config(storage).log_version < SIDE_BY_SIDE_LOG_VERSION:
+            update_properties(storage, log_property(SIDE_BY_SIDE_LOG_VERSION))
 
 
 class DeltaWriter(TableWriter):

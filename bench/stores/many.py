@@ -1,5 +1,7 @@
-"""4 to 16 processes that commit batches of ten rows to one table in SeaweedFS: ours and delta-rs, both by conditional
-puts of the same server, near (loopback) and behind 30 ms more for each request. As `nbcc_writers` in all else."""
+"""4 to 64 processes that commit batches of ten rows to one table in SeaweedFS: ours and delta-rs, both by conditional
+puts of the same server, near (loopback), and behind 30 or 65 ms (as S3 has them) more for each request. As
+`nbcc_writers` in all else.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +11,30 @@ from contextlib import ExitStack, contextmanager
 
 from bench.harness import Result
 from bench.locks.common import NotHere, main, open_place, print_table
-from bench.nbcc_peers import DeltaWriter, DeltaWriterWithOpenTable, NbccWriter
+from bench.nbcc_peers import DeltaWriter, DeltaWriterWithOpenTable, NbccWriter, OpenNbccWriter, SideBySideNbccWriter
 from bench.nbcc_writers import BATCHES, in_turns, print_lines, results_beside_peers
 from bench.stores.distance import distant
 
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.servers.seaweedfs import BUCKET
 
-NEAR, DISTANT = "near", "distant"
-DELAY_S = 0.030
-_PROCESSES = (4, 16)
-_KINDS = (NbccWriter, DeltaWriter, DeltaWriterWithOpenTable)
-_GOALS = {NEAR: {DeltaWriter.needs: 5.0}, DISTANT: {DeltaWriter.needs: 4.0}}
+NEAR, DISTANT, FAR = WAYS = ("near", "distant", "far")
+_DELAYS_S = {NEAR: 0.0, DISTANT: 0.030, FAR: 0.065}
+_PROCESSES = {NEAR: (4, 16, 64), DISTANT: (4, 16), FAR: (16, 64)}
+_KINDS = (NbccWriter, OpenNbccWriter, SideBySideNbccWriter, DeltaWriter, DeltaWriterWithOpenTable)
+_GOALS = {NEAR: {DeltaWriter.needs: 5.0}, DISTANT: {DeltaWriter.needs: 4.0}, FAR: {DeltaWriter.needs: 4.0}}
 _FULL, _QUICK = (2, 8.0), (1, 5.0)  # rounds, and seconds of each
+_FAR_TIMES = 2  # as long a round, in which a writer makes some commits
 
 
-def run(quick: bool = False, ways: Sequence[str] = (NEAR, DISTANT)) -> list[Result]:
+def run(quick: bool = False, ways: Sequence[str] = WAYS) -> list[Result]:
     results: list[Result] = []
     try:
         for way in ways:
             with open_store(way):
-                for processes in _PROCESSES:
-                    results += _measure(way, processes, *(_QUICK if quick else _FULL))
+                for processes in _PROCESSES[way]:
+                    rounds, round_s = _QUICK if quick else _FULL
+                    results += _measure(way, processes, rounds, round_s * (_FAR_TIMES if way == FAR else 1))
     except NotHere as error:
         print_table("writers in an object store", (), [], [str(error)])
     return results
@@ -43,8 +47,8 @@ def open_store(way: str) -> Iterator[list[str]]:
     Errors: `NotHere`.
     """
     with open_place("storage") as place, ExitStack() as stack:
-        if way == DISTANT:
-            port = stack.enter_context(distant(place.host, place.port, DELAY_S))
+        if _DELAYS_S[way]:
+            port = stack.enter_context(distant(place.host, place.port, _DELAYS_S[way]))
             os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{port}"
         yield []
 
@@ -62,4 +66,4 @@ def _measure(way: str, processes: int, rounds: int, round_s: float) -> list[Resu
 
 
 if __name__ == "__main__":
-    main(run, (NEAR, DISTANT))
+    main(run, WAYS)

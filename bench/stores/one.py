@@ -17,17 +17,17 @@ import pyarrow as pa
 from bench.harness import Result
 from bench.locks.common import NotHere, main, print_table
 from bench.locks.turns import Line, Round, Worker, call_for, print_lines, serve, take_turns
-from bench.nbcc_peers import SCHEMA, BatchWriter, DeltaWriter, DeltaWriterWithOpenTable, NbccWriter
+from bench.nbcc_peers import SCHEMA, BatchWriter, DeltaWriter, DeltaWriterWithOpenTable, NbccWriter, OpenNbccWriter
 from bench.stores.many import DISTANT, NEAR, new_table, open_store
 from bench.stores.peers import DuckLakeFilesWriter, DuckLakeWriter, LanceWriter, SyncedFilesWriter
 from bench.stores.postgres import open_catalog
 from bench.stores.writers import WRITERS
 
 LOCAL = "local"
-_IN_STORE: tuple[type[BatchWriter], ...] = (NbccWriter, DeltaWriter, DeltaWriterWithOpenTable)
+_IN_STORE: tuple[type[BatchWriter], ...] = (NbccWriter, OpenNbccWriter, DeltaWriter, DeltaWriterWithOpenTable)
 _KINDS: dict[str, tuple[type[BatchWriter], ...]] = {
     LOCAL: (
-        *(NbccWriter, DeltaWriterWithOpenTable, DuckLakeWriter, DuckLakeFilesWriter),
+        *(NbccWriter, OpenNbccWriter, DeltaWriterWithOpenTable, DuckLakeWriter, DuckLakeFilesWriter),
         *(LanceWriter, SyncedFilesWriter),
     ),
     NEAR: _IN_STORE,
@@ -72,7 +72,7 @@ def _measure(stack: ExitStack, way: str, left_out: list[str], rounds: int, round
     for kind in _KINDS[way]:
         if not kind.missing():
             path = _local_place(stack) if way == LOCAL else new_table(stack)
-            role = {NbccWriter: "ours", SyncedFilesWriter: "floor"}.get(kind, "peer")
+            role = {NbccWriter: "ours", OpenNbccWriter: "ours", SyncedFilesWriter: "floor"}.get(kind, "peer")
             lines.append(Line(kind.name, role, Worker(_work, kind.name, path), warm_calls=_WARM_COMMITS))
     take_turns(stack, lines, rounds, round_s, left_out)
     print_lines(f"one writer, ten rows a commit, {way}", lines, left_out)

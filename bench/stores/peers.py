@@ -14,7 +14,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from bench.nbcc_peers import SCHEMA, BatchWriter, DeltaWriter, DeltaWriterWithOpenTable, NbccWriter
+from bench.nbcc_peers import (
+    SCHEMA,
+    BatchWriter,
+    DeltaWriter,
+    DeltaWriterWithOpenTable,
+    NbccWriter,
+    OpenNbccWriter,
+    SideBySideNbccWriter,
+)
 from bench.stores.postgres import CATALOG
 
 from lakelatch.system import REAL_SYSTEM
@@ -148,6 +156,6 @@ def _extension(name: str) -> str:
 
 
 BATCH_WRITERS: tuple[type[BatchWriter], ...] = (
-    *(NbccWriter, DeltaWriter, DeltaWriterWithOpenTable),
+    *(NbccWriter, OpenNbccWriter, SideBySideNbccWriter, DeltaWriter, DeltaWriterWithOpenTable),
     *(DuckLakeWriter, DuckLakeFilesWriter, LanceWriter, SyncedFilesWriter),
 )

@@ -128,6 +128,11 @@ class SharedKeysBackend(RecordBackend):
         owner = live.owner if live else found.owner
         return self.with_waiters([Holder(prefix, owner, noted.token, noted.since_ms)], served)
 
+    def owner_of(self, name: str) -> str | None:
+        if self._find(name) is None:
+            return super().owner_of(name)
+        return next((found.owner for found in self.holders(name)), None)
+
     def find_holder(self, name: str) -> Held | None:
         lock = self._find(name)
         if lock is None:

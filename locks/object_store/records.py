@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lakelatch.errors import CorruptTable, Unavailable
@@ -13,6 +13,7 @@ from lakelatch.storage.object_store import ObjectStore, PutCollided
 from lakelatch.system import System
 
 _SUFFIX = ".json"
+_FEW = 4  # reads cost as much as one listing for each folder
 
 
 class ObjectRecords(RecordStore):
@@ -48,6 +49,15 @@ class ObjectRecords(RecordStore):
     def names(self, prefix: str) -> list[str]:
         paths = self._objects.paths(self._folder + prefix.rstrip("/"))
         return [path[len(self._folder) : -len(_SUFFIX)] for path in paths if path.endswith(_SUFFIX)]
+
+    def get_all(self, names: Iterable[str]) -> dict[str, Record]:
+        """Of many names, of which few have a record, those that a listing shows are read."""
+        wanted = list(names)
+        if len(wanted) > _FEW:
+            folders = {name.rpartition("/")[0] + "/" for name in wanted}
+            there = {name for folder in folders for name in self.names(folder)}
+            wanted = [name for name in wanted if name in there]
+        return super().get_all(wanted)
 
     def time_ms(self) -> int | None:
         """By the stamp of an object that is put for it, and removed."""

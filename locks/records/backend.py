@@ -25,8 +25,8 @@ from typing import Any, TypeAlias
 
 from lakelatch.errors import LakelatchError, Unavailable
 from lakelatch.locks.contract import WAITERS_MOST, Holder
-from lakelatch.locks.records.sessions import RecordSessions
-from lakelatch.locks.records.slots import LOCKS, entry_of, id_of, queue_of, register_of, slot_of, slots_of_table
+from lakelatch.locks.records.sessions import LiveSession, RecordSessions
+from lakelatch.locks.records.slots import LOCKS, Entry, entry_of, id_of, queue_of, register_of, slot_of, slots_of_table
 from lakelatch.locks.records.store import Put, Record, RecordStore, field
 from lakelatch.locks.records.tickets import Turn, by_ticket, served_of, waiters_of
 from lakelatch.locks.session.backend import Held, SessionBackend, SessionGone, Wait
@@ -180,12 +180,20 @@ class RecordBackend(SessionBackend):
             replace(one, waiting=len(waiters[one.key]), waiters=tuple(waiters[one.key][:WAITERS_MOST])) for one in found
         ]
 
+    def owner_of(self, name: str) -> str | None:
+        found = self._look_up(name)
+        return found[1].owner if found is not None else None
+
     def find_holder(self, name: str) -> Held | None:
+        found = self._look_up(name)
+        return Held(found[0].session, found[0].request, found[1].lease_s) if found is not None else None
+
+    def _look_up(self, name: str) -> tuple[Entry, LiveSession] | None:
         slot = slot_of(name)
         record = self.store.get(slot)
         entry = entry_of(field(record, "held", dict, slot), name) if record else None
         live = self.sessions.look(entry.session) if entry is not None else None
-        return Held(entry.session, entry.request, live.lease_s) if entry is not None and live is not None else None
+        return (entry, live) if entry is not None and live is not None else None
 
     def lock_id(self, name: str, proposed: str) -> str:
         place = id_of(name)

@@ -190,6 +190,10 @@ class SessionBackend(ABC):
     def holders(self, prefix: str) -> list[Holder]:
         """All live holders of names that start with `prefix`; `Holder.key` is the name."""
 
+    def owner_of(self, name: str) -> str | None:
+        """The owner that holds the name now, as messages have it."""
+        return next((found.owner for found in self.holders(name) if found.key == name), None)
+
     @abstractmethod
     def find_holder(self, name: str) -> Held | None:
         """The live session that holds the name now."""

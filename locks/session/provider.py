@@ -171,8 +171,7 @@ class SessionLockProvider(LockProvider):
             session.give_back(identity, request, name)
             raise
         if token is None:
-            holder = [each for each in session.backend.holders(name) if each.key == name]
-            raise LockTimeout.of(key, wait.timeout_s, WAIT_TIME, holder[0].owner if holder else None)
+            raise LockTimeout.of(key, wait.timeout_s, WAIT_TIME, session.backend.owner_of(name))
         lease = session.grant(self, identity, request, name, key, token)
         with self._guard:
             closed = self._closed  # then `close` may have looked at what is granted before this was

@@ -18,8 +18,12 @@ from lakelatch.locks.contract import TABLE_KEY, LockScope, file_group_key
 from lakelatch.locks.object_store.hudi_object import PATH
 from lakelatch.locks.object_store.options import open_objects
 from lakelatch.locks.object_store.provider import HudiStorageLockProvider, StorageLockProvider
+from lakelatch.locks.object_store.records import ObjectRecords
+from lakelatch.locks.records.slots import slots_of_table
 from lakelatch.locks.session.options import BackendOptions
 from lakelatch.storage import open_storage
+from lakelatch.storage.local import LocalStorage
+from lakelatch.storage.object_store import GuardedObjectStore, VersionedObject
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.conformance.in_processes import in_fork
 from lakelatch.testing.servers import Server, TcpProxy, free_port
@@ -258,3 +262,24 @@ def test_a_table_in_memory_has_its_records_there(tmp_path: Path) -> None:
         assert json.loads(open_storage(scope.table_uri).read(PATH))["expired"] is False
         with pytest.raises(LockTimeout):
             provider.acquire(TABLE_KEY, 0)
+
+
+class WatchedObjects(GuardedObjectStore):
+    """Counts what is read."""
+
+    reads = 0
+
+    def get(self, path: str) -> VersionedObject:
+        self.reads += 1
+        return super().get(path)
+
+
+def test_of_all_slots_of_a_table_those_are_read_that_are_there(tmp_path: Path) -> None:
+    objects = WatchedObjects(LocalStorage(str(tmp_path)), "guards", 5.0, "url")
+    records = ObjectRecords(objects, "locks_of_table", REAL_SYSTEM)
+    slots = slots_of_table("0123456789abcdef")
+    for slot in (slots[0], slots[7]):
+        assert records.put(slot, {"token": 1, "held": {}}, None).done
+    objects.reads = 0
+    assert sorted(records.get_all(slots)) == sorted([slots[0], slots[7]])
+    assert objects.reads == 2

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
-from lock_records import LEASE_S, NAME, TABLE, MemoryRecordStore, RecordClient, names_noted
+from lock_records import LEASE_S, NAME, TABLE, MemoryRecordStore, RecordClient, RecordWire, names_noted
 
-from lakelatch.errors import CorruptTable, Unavailable
+from lakelatch.errors import CorruptTable, LockTimeout, Unavailable
 from lakelatch.locks.contract import LockProvider, LockScope
 from lakelatch.locks.records.backend import RecordBackend
 from lakelatch.locks.records.slots import slot_of
@@ -270,6 +271,33 @@ class TestMemoryRecords(LockProviderConformance):
 
     def make_provider(self, table_uri: str) -> LockProvider:
         return MemoryLockProvider(LockScope(table_uri, {}))
+
+
+WATCHED = RecordWire(MemoryRecordStore(REAL_SYSTEM), REAL_SYSTEM)
+
+
+class WatchedLockProvider(SessionLockProvider):
+    @property
+    def identity(self) -> Hashable:
+        return "watched"
+
+    def make_backend(self) -> SessionBackend:
+        return RecordBackend(WATCHED, self.scope.system, 60.0)
+
+
+def test_who_finds_a_lock_held_reads_its_slot_and_its_session_and_no_other_slot() -> None:
+    holder = RecordClient(WATCHED.store, REAL_SYSTEM)
+    provider = WatchedLockProvider(LockScope("file:///watched", {}))
+    with closing(provider):
+        name = provider.name_of("service")
+        assert holder.take("r1", name) is not None
+        with pytest.raises(LockTimeout):  # opens the session
+            provider.acquire("service", 0)
+        WATCHED.calls.clear()
+        with pytest.raises(LockTimeout, match="by me") as caught:
+            provider.acquire("service", 0)
+        assert caught.value.details["holder"] == "me"
+        assert WATCHED.calls.count("get") <= 4
 
 
 class SilentStore(MemoryRecordStore):
