@@ -272,6 +272,11 @@ class TablesTransaction:
             self._written.setdefault(path, []).append(part)
             return
         self._parts.remove(part)
+        if isinstance(part.error, CommitUnknown):  # of a slot that it has put for others, who have died
+            raise Unavailable(
+                f"nothing of this transaction was committed, since its change of {without_secrets(path)} failed: "
+                f"{part.error.message}. Try again"
+            ) from part.error
         if part.error is not None:
             raise part.error
 
