@@ -21,7 +21,7 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.columns import fitted
-from lakelatch.engine.table.making import made_by_others, prepare_table
+from lakelatch.engine.table.making import made_by_others, prepare_existing, prepare_table
 from lakelatch.engine.table.manager import fitted_to_last_written, keep_written, open_manager, takes_other_locks
 from lakelatch.engine.table.opening import open_existing
 from lakelatch.engine.table.schema import say_schema_again
@@ -264,8 +264,14 @@ def open_fitted(
     known: frozenset[str] | None = None,
     memory_check: MemoryCheck | None = None,
 ) -> OpenedTable:
-    """The table as a write of these rows leaves it; see `prepare_table` and `fitted`."""
-    table = prepare_table(storage, options, rows.schema, memory_check)
+    """The table as a write of these rows leaves it; see `prepare_table` and `fitted`.
+
+    Errors: `InvalidRequest`, also for a part of a transaction over several tables whose table is gone.
+    """
+    if part_of_thread() is None:
+        table = prepare_table(storage, options, rows.schema, memory_check)
+    else:  # which makes no table: it was there when the transaction began
+        table = prepare_existing(storage, options, memory_check)
     rows.use_names_of(table.schema)
     return fitted(table, rows.schema, options.on(table.config), known)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakelatch.engine.options.calls.arguments import Options, merged, moment, reading
+from lakelatch.engine.options.calls.arguments import Options, Time, merged, moment, reading
 from lakelatch.engine.several.cut import Cut
 from lakelatch.engine.several.transaction import TablesTransaction
 from lakelatch.engine.table.opening import open_table
@@ -153,11 +153,25 @@ class transaction(TablesTransaction):
 
 
 class _TableInside(Table):
-    """A table inside a transaction: it is read as of the transaction's moment, and its writes are parts."""
+    """A table inside a transaction: it is read as of the transaction's moment, and its writes are parts.
+
+    So is a window of `changes`, unless another end is named; it shows nothing of what the transaction has staged.
+    """
 
     def __init__(self, whole: transaction, spark: SparkSession, path: str, options: Options) -> None:
         super().__init__(spark, path, options)
         self._whole = whole
+
+    def changes(
+        self,
+        after: Time,
+        until: Time | None = None,
+        columns: Iterable[str] | None = None,
+        meta_columns: bool | None = None,
+        images: bool = False,
+    ) -> DataFrame:
+        now = self._whole.moment_of(self.path)
+        return super().changes(after, now if until is None else until, columns, meta_columns, images)
 
     def _read(
         self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None, where: Expression | None = None

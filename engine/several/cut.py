@@ -207,8 +207,7 @@ def _look(log: CommitLog, first: _First, lists_again: bool) -> _Look | None:
         try:
             tail = Tail(number, log.decided(events))
         except Undecided as error:
-            if error.reason:
-                raise Unavailable(error.message) from error
+            _ensure_undecided(log, error)
             tail = log.before(events[0])
     undecided = events[0] if tail.number < number else None
     is_decided = is_part and undecided is None and events[0].file not in first.there
@@ -225,10 +224,16 @@ def _is_so_still(log: CommitLog, number: int, look: _Look) -> bool:
     try:
         log.counts(look.undecided)
     except Undecided as error:
-        if error.reason:
-            raise Unavailable(error.message) from error
+        _ensure_undecided(log, error)
         return True
     return False
+
+
+def _ensure_undecided(log: CommitLog, error: Undecided) -> None:
+    """Errors: `Unavailable` if nobody can say, as the decision may have gone with the table in which it lay."""
+    if error.reason:
+        raise Unavailable(error.message) from error
+    log.decisions.ensure_home(error.event.home)
 
 
 def _without_later(log: CommitLog, tail: Tail, snapshot: Snapshot) -> Snapshot | None:

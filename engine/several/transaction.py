@@ -21,15 +21,13 @@ import pyarrow as pa
 
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.changes.rows import table_of
-from lakelatch.engine.options.calls.arguments import Options, merged, moment
+from lakelatch.engine.options.calls.arguments import Options, merged
 from lakelatch.engine.options.calls.registry import Call
-from lakelatch.engine.options.write import OPERATION
 from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.several.arrow_inside import ArrowTableInside
 from lakelatch.engine.several.beside import may_be_staged_beside
 from lakelatch.engine.several.cut import TableMoment, looks_at, open_places, opening, place_of, take_cut
 from lakelatch.engine.table.manager import open_manager
-from lakelatch.engine.table.opening import open_table
-from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.attempt import Write, next_write_is, part_of_thread
 from lakelatch.errors import (
     CommitUnknown,
@@ -98,6 +96,7 @@ class TablesTransaction:
         self._beside: dict[str, Part[Write]] = {}  # what is being staged beside what the block does
         self._missing: BaseException | None = None  # why a change is not staged whose call had returned
         self._moments: dict[str, TableMoment] | None = None
+        self._looking = system.new_lock()  # a block's threads read one moment, and wait for the same changes
         self._read: set[str] = set()
         self._at_work: set[str] = set()  # those that are written just now
         self._state = _NEW
@@ -135,7 +134,7 @@ class TablesTransaction:
     def arrow_table(self, table: object) -> ArrowTable:
         """One of the tables, without Spark, as this transaction reads and writes it."""
         path = self._known(table)
-        return _ArrowTable(self, path, merged(getattr(table, "_options", None), self._options), self._system)
+        return ArrowTableInside(self, path, merged(getattr(table, "_options", None), self._options), self._system)
 
     def upsert(self, table: object, data: Any, options: Options | None = None) -> None:
         """Writes rows to one of the tables; see `ArrowTable.upsert`."""
@@ -166,13 +165,14 @@ class TablesTransaction:
 
     def _moment_of(self, path: str) -> TableMoment:
         self._ensure_open()
-        if self._moments is None:
-            self.await_staged()  # so that no write begins later than what is read
-            self._moments = {
-                one.path: one for one in take_cut(self._storages, self._options, self._system, self._open_table)
-            }
-        self._read.add(path)
-        return self._moments[path]
+        with self._looking:
+            if self._moments is None:
+                self.await_staged()  # so that no write begins later than what is read
+                self._moments = {
+                    one.path: one for one in take_cut(self._storages, self._options, self._system, self._open_table)
+                }
+            self._read.add(path)
+            return self._moments[path]
 
     def staged_in(self, path: str) -> StagedStorage | None:
         """A table's storage at the moment, with what this transaction has written; None if that is still to come."""
@@ -249,13 +249,14 @@ class TablesTransaction:
 
     def _await(self, path: str) -> None:
         """Returns once what is staged beside the block in a table is staged. Errors: the write's."""
-        part = self._beside.pop(path, None)
-        if part is not None:
-            try:
-                self._staged(path, part)
-            except BaseException as error:
-                self._missing = error
-                raise
+        with self._looking:
+            part = self._beside.pop(path, None)
+            if part is not None:
+                try:
+                    self._staged(path, part)
+                except BaseException as error:
+                    self._missing = error
+                    raise
 
     def await_staged(self) -> None:
         """Returns once all changes so far are staged. Errors: those of changes that were staged beside others."""
@@ -271,6 +272,11 @@ class TablesTransaction:
             self._written.setdefault(path, []).append(part)
             return
         self._parts.remove(part)
+        if isinstance(part.error, CommitUnknown):  # of a slot that it has put for others, who have died
+            raise Unavailable(
+                f"nothing of this transaction was committed, since its change of {without_secrets(path)} failed: "
+                f"{part.error.message}. Try again"
+            ) from part.error
         if part.error is not None:
             raise part.error
 
@@ -383,32 +389,6 @@ class TablesTransaction:
         own = merged(getattr(self._handles.get(path), "_options", None), self._options)
         storage = self._storages[path]
         return open_manager(storage, Call(own).services().manager, self._system, config=load_table_config(storage))
-
-
-class _ArrowTable(ArrowTable):
-    """A table inside a transaction."""
-
-    def __init__(self, transaction: TablesTransaction, path: str, options: Options, system: System) -> None:
-        super().__init__(path, options, system)
-        self._transaction = transaction
-
-    def _now(self) -> Options:
-        return moment(self._transaction.moment_of(self.path))
-
-    def _staged(self) -> StagedStorage | None:
-        return self._transaction.staged_in(self.path)
-
-    def _open(self) -> OpenedTable:
-        staged = self._staged()
-        return super()._open() if staged is None else open_table(staged)
-
-    def _write(self, data: Any, operation: str, options: Options | None) -> Any:
-        own = {**merged(self._options, options), OPERATION: operation}
-        write = super()._write
-        self._transaction.change(self.path, data, own, lambda rows: write(rows, operation, options))
-
-    def _change(self, *arguments: Any) -> Any:
-        self._transaction.run(self.path, partial(super()._change, *arguments))
 
 
 def _ensure_may_take_part(path: str, config: TableConfig) -> None:

@@ -85,10 +85,7 @@ def prepare_table(
     `InvalidRequest`, with nothing changed.
     """
     try:
-        config, look = looked_at(storage, memory_check)
-        if memory_check is not None:
-            learn_slot(storage, memory_check.last_events)
-        return agreeing(table_at(storage, config, look), options)
+        return prepare_existing(storage, options, memory_check)
     except InvalidRequest:
         if memory_check is not None:  # its answers are of before
             memory_check.forget()
@@ -103,6 +100,14 @@ def prepare_table(
     check_mode(options, config)
     columns = parsed_schema(config.create_schema or "", PROPERTIES_PATH).columns
     return OpenedTable(storage, config, columns, is_new=True)
+
+
+def prepare_existing(storage: Storage, options: WriteOptions, memory_check: MemoryCheck | None = None) -> OpenedTable:
+    """The same of a table that is there. Errors: `InvalidRequest`, also if it is not."""
+    config, look = looked_at(storage, memory_check)
+    if memory_check is not None:
+        learn_slot(storage, memory_check.last_events)
+    return agreeing(table_at(storage, config, look), options)
 
 
 def makes_table(table: OpenedTable) -> tuple[Check, ...]:

@@ -69,6 +69,19 @@ def test_reads_and_cuts_are_of_one_moment(spark: Any, shop: tuple[Table, Table],
         assert again.count() == 2
 
 
+def test_a_window_of_changes_ends_at_the_moment_and_is_held_as_any_read(spark: Any, shop: tuple[Table, Table]) -> None:
+    orders, lines = shop
+    block = lakelatch.transaction([orders, lines], isolation="serializable")
+    with pytest.raises(WriteConflict), block as tx:
+        assert tx.table(lines).changes("20200101000000000").count() == 2
+        lines.update("id = 1", {"amount": "11"})
+        orders.update("id = 1", {"total": "31"})
+        assert [row.total for row in tx.table(orders).changes("20200101000000000").collect()] == [30]
+        assert tx.table(orders).changes("20200101000000000", images=True).count() == 1
+        tx.upsert(orders, spark.createDataFrame([(2, 1)], "id int, total int"))
+    assert rows(orders) == [(1, 31)]
+
+
 def test_who_writes_what_was_read_meanwhile_ends_it(spark: Any, shop: tuple[Table, Table]) -> None:
     orders, lines = shop
     with pytest.raises(WriteConflict), lakelatch.transaction([orders, lines]) as tx:

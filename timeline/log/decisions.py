@@ -266,7 +266,7 @@ class Decisions:
         return Unavailable(
             f"the table at {without_secrets(home)} is gone, with the decision of a transaction over several tables of "
             f"which the last slot of {without_secrets(self._storage.uri)} is a part: bring it back, or abort that part "
-            "with lakelatch.resolve",
+            "with lakelatch.resolve(table, give_up=True)",
             home=home,
         )
 

@@ -15,7 +15,7 @@ from several_tables import FIRST, OPTIMISTIC, Tables, rows, values
 
 import lakelatch
 from lakelatch import ArrowTable
-from lakelatch.errors import Unavailable, WriteConflict
+from lakelatch.errors import InvalidRequest, Unavailable, WriteConflict
 from lakelatch.failpoints import calling
 
 ARCHIVING = {
@@ -27,6 +27,11 @@ NON_BLOCKING = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTR
 KEYLESS = {**OPTIMISTIC, "hoodie.write.lock.provider": "filesystem", "lakelatch.rewrite.automatic": "false"}
 IN_PARTITIONS = {"hoodie.datasource.write.partitionpath.field": "at"}  # rows of another partition are in nobody's way
 CLEANING = {"hoodie.cleaner.commits.retained": "1"}
+NEW = {
+    **OPTIMISTIC,
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.precombine.field": "at",
+}
 
 
 def by_others(act: Callable[..., object], *arguments: object) -> None:
@@ -197,3 +202,20 @@ def test_a_table_that_is_removed_before_the_end_gets_no_commit(tmp_path: Path) -
         shutil.rmtree(removed)
     assert values(lakelatch.open(home).to_arrow()) == FIRST
     assert not list(Path(removed).rglob("*.deltacommit"))
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["before its first change", "after a read"])
+@pytest.mark.parametrize("options", [OPTIMISTIC, NEW], ids=["plain", "with what would make a table"])
+def test_a_table_that_is_gone_is_not_made_anew(tmp_path: Path, options: Mapping[str, object], read: bool) -> None:
+    """Whoever writes it is told so, and the others stay as they were."""
+    tables = Tables(tmp_path)
+    other, removed = tables.paths
+    told = f"there is no table at file://{removed}"
+    with pytest.raises(InvalidRequest, match=told), lakelatch.transaction(tables.paths, options) as tx:
+        if read:
+            tx.to_arrow(removed)
+        tx.upsert(other, rows({3: 30}))
+        shutil.rmtree(removed)
+        tx.upsert(removed, rows({3: 30}))
+    assert values(lakelatch.open(other).to_arrow()) == FIRST
+    assert not ArrowTable.is_table(removed)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
-from several_tables import FIRST, OPTIMISTIC, Tables, rows, values
+from several_tables import FIRST, OPTIMISTIC, Tables, killed_at, rows, values
 
 import lakelatch
 from lakelatch.engine.several.cut import TableMoment, take_cut
-from lakelatch.errors import InvalidRequest
+from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.system import REAL_SYSTEM
@@ -143,3 +144,15 @@ def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="nowhere"):
         lakelatch.snapshot([*tables.paths, str(tmp_path / "nowhere")])
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_part_whose_first_table_is_gone_is_not_taken_for_undecided(tmp_path: Path) -> None:
+    """The other tables' parts may be seen already: a moment without this one would have half of the transaction."""
+    tables = Tables(tmp_path, 3)
+    killed_at(tables, "several.after_decision@1")
+    home, shown, other = tables.paths
+    assert lakelatch.resolve(shown)
+    assert tables.now() == [FIRST, {1: 11, 2: 20}, FIRST]
+    shutil.rmtree(home)
+    with pytest.raises(Unavailable, match=f"table at file://{home} is gone.*give_up=True"):
+        lakelatch.snapshot([shown, other])
