@@ -324,7 +324,7 @@ class TableView:
 
     def file_groups_of(self, instants: Iterable[Instant]) -> frozenset[FileGroup]:
         """The file groups that any of these completed writes has written to, by partition and file id."""
-        found = self.storage.together(*(partial(self.metadata, instant) for instant in instants))
+        found = self.whole.metadata_of(instants)
         return frozenset(group for metadata in found for group in metadata.file_groups())
 
     def files_of(self, instant: str) -> frozenset[str]:

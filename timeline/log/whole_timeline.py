@@ -8,9 +8,9 @@ completed when it was requested.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from lakelatch.errors import WriteConflict
 from lakelatch.storage.contract import NotFound, Storage
@@ -144,6 +144,10 @@ class WholeTimeline:
         found = CommitMetadata.from_avro(self.content(instant), instant.path)
         remember(self.storage, instant, found)
         return found
+
+    def metadata_of(self, instants: Iterable[Instant]) -> Sequence[CommitMetadata]:
+        """The metadata of completed writes, in their order, read side by side."""
+        return self.storage.together(*(partial(self.metadata, instant) for instant in instants))
 
     def named_files(self, instant: Instant) -> Named:
         """The names of the files with bytes that a completed write names. Cached, unless they are many."""

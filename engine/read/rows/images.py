@@ -176,7 +176,7 @@ def _changes(view: TableView, written: Sequence[Instant], begin: str) -> Iterato
 
 def _partitions(view: TableView, instants: Sequence[Instant]) -> frozenset[str]:
     """The partitions whose rows these commits may have changed."""
-    found = [view.metadata(instant) for instant in instants]
+    found = view.whole.metadata_of(instants)
     groups = [
         one.file_groups() | one.replaced_file_groups() for one in found if one.operation_type not in SERVICE_OPERATIONS
     ]

@@ -226,7 +226,8 @@ def holds_of_files(
     Errors: `CorruptTable` if one of their partitions lacks a file named by a write on the active timeline.
     """
     view = TableView(storage, config, candidates.whole, expects=active)
-    metadata = {one: candidates.whole.metadata(one) for one in leaving if one.action in WRITE_ACTIONS}
+    writes = [one for one in leaving if one.action in WRITE_ACTIONS]
+    metadata = dict(zip(writes, candidates.whole.metadata_of(writes), strict=True))
     partitions = sorted(_partitions(candidates, leaving, metadata))
     slices = view.slices(partitions)
     files = {partition: storage.list(partition).files for partition in partitions}

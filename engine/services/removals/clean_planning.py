@@ -238,8 +238,7 @@ class CleanPlanner:
         until = None if self.options.policy == cleaning.KEEP_LATEST_FILE_VERSIONS else self.moment
         changed: set[str] = set()
         writes = self.whole.completed(WRITE_ACTIONS, last.until, until)
-        for one in writes:
-            metadata = self.whole.metadata(one)
+        for metadata in self.whole.metadata_of(writes):
             changed.update(partition for partition, _ in metadata.file_groups() | metadata.replaced_file_groups())
         changed.update(self._undone_in(self.whole.completed((ROLLBACK, RESTORE), last.until), found))
         for why, partitions in last.held.items():
@@ -287,7 +286,7 @@ class CleanPlanner:
         instants = {file.instant for file in map(parse_data_file, names) if file is not None}
         completions = self.whole.completion_times(instants)
         groups = versions(names, completions)
-        gone: list[str] = []
+        superfluous: list[str] = []
         for file_id, group in groups.items():
             for version in group[self._kept(partition, file_id, group, found) :]:
                 holders = [
@@ -298,7 +297,9 @@ class CleanPlanner:
                 for one in holders:
                     found.hold(f"savepoint {one}", partition)
                 if not holders:
-                    gone.extend(name for name in version.files if not self._is_needed_tombstone(partition, name, found))
+                    superfluous.extend(version.files)
+        self._note_writers(superfluous)
+        gone = [name for name in superfluous if not self._is_needed_tombstone(partition, name, found)]
         return gone + self._tombstones(partition, groups, found) + self._leftovers(partition, names, completions, found)
 
     def _kept(self, partition: str, file_id: str, group: list[Version], found: Found) -> int:
@@ -347,18 +348,18 @@ class CleanPlanner:
         tombstone holds archiving up, as every file of a replaced file group does.
         """
         file = parse_data_file(name)
-        if not isinstance(file, LogFile) or path_below(partition, name) in self._written_by(file.instant):
+        if not isinstance(file, LogFile) or path_below(partition, name) in self._written.get(file.instant, ()):
             return False
         status = self._status(partition, name)
         return status is not None and not status.size_bytes and not self._is_old(status.modified_ms, partition, found)
 
-    def _written_by(self, instant: str) -> frozenset[str]:
-        """Paths named by a completed write, which are no tombstones and need no requests."""
-        if instant not in self._written:
-            one = self.whole.find(instant)
-            stats = self.whole.metadata(one).stats if one is not None and one.action in WRITE_ACTIONS else ()
-            self._written[instant] = frozenset(stat.path for stat in stats)
-        return self._written[instant]
+    def _note_writers(self, names: Iterable[str]) -> None:
+        """Notes which paths the writes of these log files name: those are no tombstones, and need no requests."""
+        logs = {file.instant for file in map(parse_data_file, names) if isinstance(file, LogFile)}
+        found = [one for one in map(self.whole.find, logs - self._written.keys()) if one is not None]
+        writes = [one for one in found if one.action in WRITE_ACTIONS]
+        for one, metadata in zip(writes, self.whole.metadata_of(writes), strict=True):
+            self._written[one.requested] = frozenset(stat.path for stat in metadata.stats)
 
     def _tombstones(self, partition: str, groups: Mapping[str, list[Version]], found: Found) -> list[str]:
         """Old tombstones that form a file group of their own, besides the live one of their bucket."""

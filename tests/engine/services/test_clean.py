@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
@@ -17,6 +19,7 @@ import lakelatch
 from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.read.plan import plan_read, plan_read_of
+from lakelatch.engine.services.removals.clean_planning import CleanPlanner
 from lakelatch.engine.services.removals.cleaning import Clean
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
@@ -25,6 +28,7 @@ from lakelatch.failpoints import calling
 from lakelatch.storage import LocalStorage
 from lakelatch.testing.faults.storage import FaultyStorage
 
+T = TypeVar("T")
 DATA = Path(__file__).parents[2] / "data"
 MADE_BY_JAVA = sorted([*DATA.glob("java/*.zip"), *DATA.glob("archived/*.zip")])
 
@@ -187,3 +191,40 @@ def rows_by_hudi_rs(storage: LocalStorage) -> Rows:
 
 def _plain(batches: list[pa.RecordBatch]) -> Rows:
     return plain(pa.Table.from_batches(batches)) if batches else []
+
+
+class WatchedStorage(LocalStorage):
+    """Notes what is read while nothing else is asked beside it."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.read_alone: list[str] = []
+        self._beside = False
+
+    def read(self, path: str) -> bytes:
+        if not self._beside:
+            self.read_alone.append(path)
+        return super().read(path)
+
+    def together(self, *requests: Callable[[], T]) -> Sequence[T]:
+        self._beside = True
+        try:
+            return super().together(*requests)
+        finally:
+            self._beside = False
+
+
+def test_what_writes_say_is_read_side_by_side(tmp_path: Path) -> None:
+    """A clean is planned while others wait for the table's lock, or let its holder go first."""
+    table = LiveTable(tmp_path / "t")
+    for incremental in (False, True):
+        for number in range(5):
+            table.write([(1, number, "v")])
+        table.compact()
+        table.write([(1, 5, "v")])
+        storage = WatchedStorage(str(table.root))
+        options = CleaningOptions(commits=1, incremental=incremental)
+        plan = CleanPlanner.load(storage, table.opened.config, options, "me").plan()
+        assert plan is not None and len(plan.files["p"]) >= 5
+        assert [path for path in storage.read_alone if path.endswith("commit")] == []
+        clean(table)
