@@ -27,7 +27,10 @@ MODE = "hoodie.write.concurrency.mode"
 OPTIMISTIC, NON_BLOCKING = "OPTIMISTIC_CONCURRENCY_CONTROL", "NON_BLOCKING_CONCURRENCY_CONTROL"
 #: The number of the row that wins, of those of a key. Without an ordering field it is in the last log file, and Hudi
 #: orders the names of tasks as texts: 9 comes after 11.
-LAST_OF = {"ts": lambda key: max(range(key, TASKS * KEYS, KEYS), key=order_of), None: lambda key: 9 * KEYS + key}
+LAST_OF: dict[str | None, Callable[[int], int]] = {
+    "ts": lambda key: max(range(key, TASKS * KEYS, KEYS), key=order_of),
+    None: lambda key: 9 * KEYS + key,
+}
 
 
 def order_of(number: int) -> int:
