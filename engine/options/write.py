@@ -63,6 +63,7 @@ NUMBERS_TO_TEXT = "lakelatch.write.numbers.to.text"
 NULL_FOR_MISSING = "hoodie.write.set.null.for.missing.columns"
 LOAD_SORT_COLUMNS = "hoodie.bulkinsert.user.defined.partitioner.sort.columns"
 SMALL_ROWS = "lakelatch.write.small.rows"
+SHUFFLE = "lakelatch.write.shuffle"
 
 DEFAULT_BUCKET_COUNT = 4
 UPDATE, DROP, FAIL = "none", "drop", "fail"  # what an insert does with a row whose key exists
@@ -100,8 +101,9 @@ _TASKS: dict[str, Option[int | None]] = {  # of an insert, for operations that h
 class WriteOptions(ParsedOptions):
     """The options of a write. Fields that are fixed when a table is made are None where the caller left them out.
 
-    `small_rows` is None where the caller left it out, and `batch` where the write is no batch. `called` names a change
-    that is no operation of Hudi. An operation that the caller does not name (`names_operation`) is an upsert.
+    `small_rows` and `shuffle` are None where the caller left them out, and `batch` where the write is no batch.
+    `called` names a change that is no operation of Hudi. An operation that the caller does not name
+    (`names_operation`) is an upsert.
     """
 
     also = (
@@ -138,6 +140,7 @@ class WriteOptions(ParsedOptions):
     block_format: str | None = option(BLOCK_FORMAT, one_of("parquet", "avro"))
     parallelism: int | None = None
     small_rows: int | None = option(SMALL_ROWS, whole(0, 10_000_000))
+    shuffle: bool | None = option(SHUFFLE, flag)
     merge_schema: bool = option(MERGE_SCHEMA.lower(), flag, False)
     numbers_to_text: bool = option(NUMBERS_TO_TEXT, flag, False)
     null_for_missing: bool = option(

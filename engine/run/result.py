@@ -16,6 +16,8 @@ from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 class CommitResult(Shown):
     """A commit, visible to every reader from `completion` on. Counts are rows of this write.
 
+    A key that several tasks of a write have is a row of each, of which readers see one.
+
     `deletes_written` counts the requested deletes, whether or not the table had their keys: a delete does not read the
     table, so it cannot count the rows that it removed. `file_groups_replaced` counts the file groups that an overwrite
     or a deletion of partitions removed. `repeated` says that the batch was committed before: this is the result of that

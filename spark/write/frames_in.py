@@ -21,11 +21,11 @@ from lakelatch.engine.write.tasks.task import BUCKET_COLUMN, PARTITION_COLUMN, W
 from lakelatch.engine.writing import write_rows
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import META_COLUMNS, RECORD_KEY_COLUMN
-from lakelatch.spark.session.catalog import quoted
 from lakelatch.spark.session.executor import SparkExecutor, collected, row_batch, row_type, write_token
 from lakelatch.spark.session.marker_server import ended_when_lost, served
 from lakelatch.spark.session.spark_types import default_parallelism, renamings, to_arrow
 from lakelatch.spark.write.known_keys import SKIPPED, Counted, with_new_keys, without_skipped
+from lakelatch.spark.write.rows_in_place import in_place
 from lakelatch.spark.write.small_frames import has_required_in_nullable, rows_in_driver
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.table_config import TableConfig
@@ -175,11 +175,10 @@ def _run_on_executors(
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-    if task.as_they_come:
-        fields = task.config.partition_fields
-        ordered = df.sortWithinPartitions(*(quoted([name]) for name in fields)) if fields else df
+    untagged = None if skips else in_place(df, task, options)
+    if untagged is not None:
         with ended_when_lost(df.sparkSession, task, lost):
-            return _reports_of(ordered.mapInArrow(partial(_append_batches, task), row_type(FileReport)), task)
+            return _reports_of(untagged.mapInArrow(partial(_tag_and_write, task), row_type(FileReport)), task)
     keys = (PARTITION_COLUMN, BUCKET_COLUMN)
     in_runs = task.by_key and sends_runs(df.sparkSession)
     if in_runs:
@@ -292,7 +291,7 @@ def _write_batches(
         yield row_batch(FileReport("", "", "", 0, 0, 0, 0, skipped=counted.skipped))
 
 
-def _append_batches(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _tag_and_write(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     tagged = (task.tag(batch) for batch in batches if batch.num_rows)
     for report in or_refusal(task.write(tagged, write_token())):
         yield row_batch(report)

@@ -8,15 +8,15 @@ comes from one evaluation.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakelatch.engine.options.write import WriteOptions
 from lakelatch.engine.write.tasks.task import BUCKET_COLUMN, PARTITION_COLUMN, WriteTask
 from lakelatch.spark.session.progress import with_progress
+from lakelatch.spark.write.plan_statistics import PlanNode, plan_nodes
 from lakelatch.spark.write.python_lists import is_small_list
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ ROWS_MAX = 10_000
 FILES_MAX = 64
 #: Of a list of Python's, and of each part of a plan: there as an estimate, and of compressed files.
 BYTES_MAX = 4 * 1024 * 1024
-_PLAN = re.compile(r"^== Optimized Logical Plan ==$(.*?)^== Physical Plan ==$", re.MULTILINE | re.DOTALL)
-_NODE = re.compile(r"^[\s:|+-]*(\w+)\b.*, Statistics\(sizeInBytes=([\d.]+) (B|KiB|MiB)(?:, rowCount=([\d.E+]+))?\)$")
-_UNITS = {"B": 1, "KiB": 1024, "MiB": 1024 * 1024}
 # What makes no more rows than Spark thinks and runs no code of the user's, which may be slow or have effects.
 _KNOWN_NODES = frozenset(
     {
@@ -82,24 +79,12 @@ def looks_small(df: DataFrame) -> bool:
 
     Of what is not known for sure, such as functions of Python, RDDs and streams, it is not said.
     """
-    found = _PLAN.search(_explained(df))
-    return found is not None and all(map(_is_small, found[1].strip("\n").split("\n")))
+    nodes = plan_nodes(df)
+    return bool(nodes) and all(map(_is_small, nodes))
 
 
-def _is_small(line: str) -> bool:
-    found = _NODE.match(line)
-    if found is None or found[1] not in _KNOWN_NODES:
-        return False
-    return float(found[2]) * _UNITS[found[3]] <= BYTES_MAX and float(found[4] or 0) <= ROWS_MAX
-
-
-def _explained(df: Any) -> str:
-    """The output of `explain(mode="cost")`, which no kind of session gives otherwise; empty if that has changed."""
-    explained = getattr(df, "_explain_string", None)  # Spark Connect
-    if explained is not None:
-        return str(explained(mode="cost"))
-    java = getattr(df, "_jdf", None)
-    return "" if java is None else str(java.queryExecution().stringWithStats())
+def _is_small(node: PlanNode) -> bool:
+    return node.kind in _KNOWN_NODES and node.size_bytes <= BYTES_MAX and (node.rows or 0) <= ROWS_MAX
 
 
 def _at_most(limit: int, df: DataFrame, task: WriteTask) -> list[pa.RecordBatch] | None:

@@ -131,6 +131,24 @@ def test_a_table_s_life(make_scenario: Callable[[dict[str, str]], Scenario], lay
     table.agree(7)
 
 
+@pytest.mark.parametrize("layout", ["event-time", "commit-time"])
+def test_log_files_of_several_tasks_with_equal_keys(
+    make_scenario: Callable[[dict[str, str]], Scenario], layout: str
+) -> None:
+    """Of twelve tasks, so that their numbers have another order as texts; deletes are among them."""
+    table = make_scenario({**LAYOUTS[layout], "lakelatch.write.shuffle": "false", "lakelatch.write.small.rows": "0"})
+    table.write(table.values(range(6), 1, "a"))
+    rows = table.spark.range(0, 60, 1, 12).selectExpr(
+        "id % 5 id", "10 + id * 37 % 60 ts", "concat('v', id) v", "'p' part", "id % 2 = 0 _hoodie_is_deleted"
+    )
+    result = lakelatch.write(rows, table.path, table.options)
+    assert len(result.files) == 24
+    found = table.agree()
+    assert 0 < len([row for row in found if row["ts"] > 1]) < 5
+    assert lakelatch.compact(table.spark, table.path, {**table.options, **EVERY_LOG})
+    assert [row["v"] for row in table.agree()] == [row["v"] for row in found]
+
+
 def _die_before_commit(table: Scenario) -> None:
     """A writer that writes its files and vanishes; the next one rolls it back."""
     with active("commit.after_lock=raise"), pytest.MonkeyPatch.context() as patch:

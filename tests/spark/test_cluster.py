@@ -27,6 +27,8 @@ RunPython = Callable[..., "subprocess.Popen[str]"]
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
 PATIENCE_S = 600
 ROWS = 200
+SHUFFLE = "lakelatch.write.shuffle"
+SHUFFLED_OR_NOT = pytest.mark.parametrize("shuffle", ["true", "false"])
 OPTIONS = {
     "hoodie.datasource.write.recordkey.field": "id",
     "hoodie.datasource.write.precombine.field": "ts",
@@ -76,9 +78,9 @@ from lakelatch.spark.write import frames_in as writer
 
 DISTURB
 
-def disturbed(task, in_runs, skips, batches):
+def disturbed(name, *given):
     from lakelatch.spark.write import frames_in as writer
-    for report in writer._write_batches(task, in_runs, skips, batches):
+    for report in getattr(writer, name)(*given):
         yield report
         try:
             open(told, "x").close()
@@ -86,10 +88,12 @@ def disturbed(task, in_runs, skips, batches):
             continue
         disturb()
 
-original = writer._write_batches
+writing = {{writer._write_batches: "_write_batches", writer._tag_and_write: "_tag_and_write"}}
 class Swapped(functools.partial):
     def __new__(cls, function, *arguments):
-        return functools.partial(disturbed if function is original else function, *arguments)
+        if function in writing:
+            return functools.partial(disturbed, writing[function], *arguments)
+        return functools.partial(function, *arguments)
 
 writer.partial = Swapped
 frame = spark.range({ROWS}).selectExpr("id", "id ts", "concat('v', id) v", "if(id % 2 = 0, 'p', 'q') part")
@@ -129,10 +133,16 @@ def spark_home(tmp_path: Path) -> Path:
 def in_cluster(run_python: RunPython, spark_home: Path, tmp_path: Path) -> Callable[..., Any]:
     """What a script says that runs on the executors of a cluster."""
 
-    def run(script: str, path: str, master: str = LOCAL_CLUSTER, settings: Mapping[str, str] | None = None) -> Any:
+    def run(
+        script: str,
+        path: str,
+        master: str = LOCAL_CLUSTER,
+        settings: Mapping[str, str] | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> Any:
         words = [f"--conf {name}={value}" for name, value in (settings or {}).items()]
         environment = {"SPARK_HOME": str(spark_home), "PYSPARK_SUBMIT_ARGS": " ".join([*words, "pyspark-shell"])}
-        given = path, json.dumps(OPTIONS), str(tmp_path / "told")
+        given = path, json.dumps({**OPTIONS, **(more or {})}), str(tmp_path / "told")
         process = run_python(script, *given, master=master, environment=environment)
         output, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, errors[-3000:]
@@ -177,20 +187,23 @@ def test_a_cluster_gives_the_same_results(spark: SparkSession, in_cluster: Calla
     assert losses(tmp_path / "here") == losses(tmp_path / "there") == []
 
 
+@SHUFFLED_OR_NOT
 def test_a_killed_executor_leaves_no_row_twice_and_no_file(
-    spark: SparkSession, in_cluster: Callable[..., Any], tmp_path: Path
+    spark: SparkSession, in_cluster: Callable[..., Any], tmp_path: Path, shuffle: str
 ) -> None:
     """Its tasks have written files, and what it had shuffled is made again."""
-    said = in_cluster(DISTURBED_SCRIPT.replace("DISTURB", KILL_THE_EXECUTOR, 1), str(tmp_path / "trips"))
+    script = DISTURBED_SCRIPT.replace("DISTURB", KILL_THE_EXECUTOR, 1)
+    said = in_cluster(script, str(tmp_path / "trips"), more={SHUFFLE: shuffle})
     check_rows(spark, tmp_path, said)
 
 
+@SHUFFLED_OR_NOT
 def test_a_second_attempt_beside_a_slow_one_leaves_no_row_twice_and_no_file(
-    spark: SparkSession, in_cluster: Callable[..., Any], cluster_of_two_hosts: str, tmp_path: Path
+    spark: SparkSession, in_cluster: Callable[..., Any], cluster_of_two_hosts: str, tmp_path: Path, shuffle: str
 ) -> None:
     """The slow one has written its file when the other one comes first."""
     script = DISTURBED_SCRIPT.replace("DISTURB", BE_SLOW, 1)
-    said = in_cluster(script, str(tmp_path / "trips"), cluster_of_two_hosts, SPECULATION)
+    said = in_cluster(script, str(tmp_path / "trips"), cluster_of_two_hosts, SPECULATION, {SHUFFLE: shuffle})
     check_rows(spark, tmp_path, said)
 
 

@@ -127,11 +127,13 @@ def files_of(table: Any, instant: str, empty: bool) -> list[str]:
     return [file.name for file in found if (file.stat().st_size == 0) == empty]
 
 
-@pytest.mark.parametrize("strategy", ["simple_direct", "transactional_direct"])
+@pytest.mark.parametrize(
+    "strategy, shuffle", [("simple_direct", "true"), ("simple_direct", "false"), ("transactional_direct", "true")]
+)
 def test_the_large_job_ends_where_a_small_one_came_before(
-    table: Any, small_job: Callable[..., SmallJob], strategy: str
+    table: Any, small_job: Callable[..., SmallJob], strategy: str, shuffle: str
 ) -> None:
-    options = {**EARLY, STRATEGY: strategy}
+    options = {**EARLY, STRATEGY: strategy, "lakelatch.write.shuffle": shuffle}
     small = small_job(table, options)
     winner = small.start()
     with pytest.raises(WriteConflict) as caught:

@@ -47,23 +47,25 @@ import json
 path, options, end = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
 from lakelatch.spark.write import frames_in as writer
 
-def fails(task, in_runs, skips, batches):
+def fails(name, *given):
     import os
     from pyspark import TaskContext
     from lakelatch.spark.write import frames_in as writer
-    for report in writer._write_batches(task, in_runs, skips, batches):
+    for report in getattr(writer, name)(*given):
         yield report
         if TaskContext.get().attemptNumber() == 0:
             if end == "exit":
                 os._exit(1)
             raise RuntimeError("the first attempt fails after a file")
 
-original = writer._write_batches
+writing = {writer._write_batches: "_write_batches", writer._tag_and_write: "_tag_and_write"}
 frame = spark.range(40).selectExpr("id", "id as ts", "cast(id as string) as v").repartition(2)
 import functools
 class Swapped(functools.partial):
     def __new__(cls, function, *arguments):
-        return functools.partial(fails if function is original else function, *arguments)
+        if function in writing:
+            return functools.partial(fails, writing[function], *arguments)
+        return functools.partial(function, *arguments)
 writer.partial = Swapped
 result = lakelatch.write(frame, path, options)
 print(json.dumps(list(result.files)))
@@ -71,16 +73,16 @@ print(json.dumps(list(result.files)))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("end", ["exit", "raise"])
-def test_a_failed_attempt_leaves_no_file(make_table: MakeTable, run_python: RunPython, end: str) -> None:
+@pytest.mark.parametrize("end, shuffle", [("exit", "true"), ("raise", "true"), ("exit", "false"), ("raise", "false")])
+def test_a_failed_attempt_leaves_no_file(make_table: MakeTable, run_python: RunPython, end: str, shuffle: str) -> None:
     """Each task fails once, after it has written a file: the second attempt's files are committed, alone."""
     table = make_table()
-    options = json.dumps({**table.options, "lakelatch.write.small.rows": "0"})
+    options = json.dumps({**table.options, "lakelatch.write.small.rows": "0", "lakelatch.write.shuffle": shuffle})
     process = run_python(RETRY_SCRIPT, table.path, options, end, master="local[2,4]")
     output, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     committed = json.loads(output)
-    assert len(committed) == 2
+    assert len(committed) == (2 if shuffle == "true" else 4), "of each task for each bucket that it has rows of"
     files = {file.name: file.stat().st_size for file in Path(table.path).iterdir() if ".log." in file.name}
     assert {name for name, size in files.items() if size} == set(committed)
     stages = {name.rpartition("_")[2].rpartition("-")[2] for name in committed}

@@ -166,7 +166,7 @@ RULES: tuple[Rule, ...] = (
     ),
     *_rules(_KEYS, "hoodie.keygen.* hoodie.streamer.keygen.* hoodie.deltastreamer.keygen.*", allowed=()),
     *_rules(_KEYS, "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled", allowed=_OFF),
-    *_rules("an upsert writes one row for each key of its frame", "hoodie.combine.before.upsert", allowed=_ON),
+    *_rules("an upsert leaves one row for each key of its frame", "hoodie.combine.before.upsert", allowed=_ON),
     *_rules("hoodie.record.merge.mode says how rows are merged", "hoodie.record.merge.strategy.id", allowed=()),
     *_rules(
         "rows are merged as hoodie.record.merge.mode says",

@@ -184,6 +184,7 @@ HudiOptions = TypedDict(
         "lakelatch.time.max_drift_ms": int | str,
         "lakelatch.write.batch.number": int | str,
         "lakelatch.write.numbers.to.text": bool | str,
+        "lakelatch.write.shuffle": bool | str,
         "lakelatch.write.small.rows": int | str,
         "lakelatch.writer.name": object,
         "maxFilesPerTrigger": int | str,

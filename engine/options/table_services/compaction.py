@@ -39,8 +39,8 @@ def _percent(key: str, text: str) -> float:
 class CompactionOptions(ParsedOptions):
     """When a file group is due for compaction, and whether its deletes are kept.
 
-    A file group with `least_logs` log files is compacted; with `log_compaction` on, so is a run of `least_logs_of_run`
-    logs. `keep_deletes` keeps winning deletes, for rows that complete later.
+    A file group with logs of `least_logs` commits is compacted; with `log_compaction` on, so is a run of those of
+    `least_logs_of_run`. `keep_deletes` keeps winning deletes, for rows that complete later.
 
     `strategies` filter the due file groups one after the other. A plan of a bounded strategy reads and writes about
     `target_io_mb`. `least_log_ratio` is the logs' bytes relative to those of the base file.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, TypeAlias
@@ -224,9 +224,9 @@ def busy_groups(storage: Storage, snapshot: Snapshot) -> set[FileGroup]:
 def due_operations(
     table: OpenedTable, snapshot: Snapshot, least_logs: int, partitions: list[str] | None = None
 ) -> list[CompactionOperation]:
-    """An operation for each file group that has at least `least_logs` logs to merge and is in no waiting plan.
+    """An operation for each file group with logs of at least `least_logs` commits to merge that is in no waiting plan.
 
-    Of all partitions, or of those named.
+    Of all partitions, or of those named. A commit may have several log files in a file group.
 
     File groups whose deletes another engine dropped are left out until these are kept, as that is not possible later.
     Errors: `CorruptTable` if a file is missing in one of their partitions: its loss would become permanent.
@@ -236,16 +236,22 @@ def due_operations(
     forgotten = ForgottenDeletes(view)
     due = []
     for found in view.slices(partitions):
-        if len(found.fresh_logs) >= least_logs and (found.partition, found.file_id) not in busy:
+        if _commits_of(found.fresh_logs) >= least_logs and (found.partition, found.file_id) not in busy:
             known = forgotten.kept(found)
             if known is None:
                 continue
             operation = operation_on(view, known)
-            if len(set(operation.delta_files) & set(found.fresh_logs)) >= least_logs:  # not counting tombstones
+            if _commits_of(set(operation.delta_files) & set(found.fresh_logs)) >= least_logs:  # not counting tombstones
                 due.append(operation)
     if due:
         view.ensure_whole({one.partition for one in due})
     return due
+
+
+def _commits_of(logs: Iterable[str]) -> int:
+    """How many commits these log files are of."""
+    files = map(parse_data_file, logs)
+    return len({file.instant for file in files if file is not None})
 
 
 def ensure_has_logs(table: OpenedTable) -> None:
