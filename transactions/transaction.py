@@ -21,7 +21,7 @@ from lakelatch.transactions.attempts.attempt import run
 from lakelatch.transactions.attempts.checks import Check, cancelled_groups, in_order
 from lakelatch.transactions.attempts.claims import clean_up, is_over, release_claim
 from lakelatch.transactions.attempts.commit import Commit, append_service_completion
-from lakelatch.transactions.attempts.earlier_reads import earlier_read
+from lakelatch.transactions.attempts.earlier_reads import earlier_read, ensure_still_there
 from lakelatch.transactions.attempts.fate import find_ended
 from lakelatch.transactions.attempts.foreign import OneSidedLock
 from lakelatch.transactions.attempts.group import GroupMember
@@ -109,16 +109,17 @@ class Transaction:
         """Makes an earlier moment the one that it has seen, because that is when its rows were read.
 
         So what has completed since may be in its way, and file groups that were replaced since are those to which it
-        writes. Under non-blocking control nothing is in its way, so it is only done where some were replaced. `own` are
-        completed files that were there as well, and that others do not see yet. Its tasks look for no conflicts then,
-        since they would find those. Errors: those of `earlier_read`.
+        writes. Under non-blocking control nothing is in its way, so it is only done where some were replaced; what was
+        taken back since is refused there as well. `own` are completed files that were there as well, and that others do
+        not see yet. Its tasks look for no conflicts then, since they would find those. Errors: those of `earlier_read`.
         """
         begun = self.state.mark.with_files(own)
         is_earlier = self._context.settings.mode != NON_BLOCKING or begun.moved_since(mark)
         read = None
         if is_earlier and mark.slot <= begun.slot:
-            read = earlier_read(self._context, mark, self.state.mark)
-            read = replace(read, mark=mark.with_files(own))
+            read = replace(earlier_read(self._context, mark, self.state.mark), mark=mark.with_files(own))
+        elif mark.slot <= begun.slot:
+            ensure_still_there(self._context, mark, self.state.mark)
         self.state = replace(self.state, mark=begun, read=read)
         if own:
             self._detects = False
