@@ -19,11 +19,11 @@ from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.instant import CLAIMS_FOLDER, TIMELINE_FOLDER, inflight
 from lakelatch.timeline.log.events import LOG_FOLDER
 from lakelatch.transactions.attempts.claims import Claim, beat_of, claim_time, give_back, make_heartbeat
-from lakelatch.transactions.base.context import TableMemory
 from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.files import MARKERS_FOLDER
 from lakelatch.transactions.markers.own_files import NotBegun
+from lakelatch.transactions.memory import TableMemory
 from lakelatch.transactions.transaction import Transaction
 
 
