@@ -87,11 +87,11 @@ class Ahead:
         self._claim = None
         return claim
 
-    def give_up(self, log_time: str = "") -> None:
-        """Gives the claim back, unless it was taken; `log_time` is the log's, if that was read. Raises nothing."""
+    def give_up(self, tail: Tail | None = None) -> None:
+        """Gives the claim back, unless it was taken; with the log's `tail`, if that was read. Raises nothing."""
         claim, self._claim = self._claim, None
         if claim is not None:
-            give_back(self._context, claim, log_time)
+            give_back(self._context, claim, tail)
 
     def _look_at_tail(self) -> None:
         self._tail_number = self._context.log.tail_number()

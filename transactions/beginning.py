@@ -54,7 +54,7 @@ def claimed(
         with stopped_on_error(claim.heartbeat):
             before, tail = tail, look.tail()
             if ahead is not None:
-                ahead.give_up(tail.time)
+                ahead.give_up(tail)
             try:
                 ensure_same_log(context.log, before.number, tail)
             except Unavailable:
@@ -63,7 +63,7 @@ def claimed(
             in_time = came_in_time(context.log, claim.start_slot, tail)
             if in_time and claim.instant > tail.time and agree(before.lock_domain, tail.lock_domain):
                 return Begun(claim, tail, look.listed if tail.number == before.number else {})
-        give_back(context, claim, tail.time)
+        give_back(context, claim, tail)
         context.log.ensure_same_locks(tail)
         claim = None
     raise Unavailable(f"other writers committed faster than a transaction could begin, {_BEGINS_MAX} times")

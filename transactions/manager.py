@@ -41,7 +41,7 @@ from lakelatch.transactions.attempts.claims import (
 )
 from lakelatch.transactions.attempts.intent import Deciding, Place
 from lakelatch.transactions.base.cancel_requests import is_cancelled
-from lakelatch.transactions.base.context import MemoryCheck, TableMemory, TransactionContext, TransactionState
+from lakelatch.transactions.base.context import MemoryCheck, TransactionContext, TransactionState
 from lakelatch.transactions.base.elision import LockElision
 from lakelatch.transactions.base.instant_clock import InstantClock
 from lakelatch.transactions.base.lock_check import LockCheck
@@ -54,6 +54,7 @@ from lakelatch.transactions.early.strategies import find_marker_strategy
 from lakelatch.transactions.marker_server.service import ensure_server_installed
 from lakelatch.transactions.markers.direct import Markers
 from lakelatch.transactions.markers.own_files import LaterLook, OwnFiles, Question, Shown
+from lakelatch.transactions.memory import TableMemory
 from lakelatch.transactions.next_write import NextWrite, PutOffCheck, withdraw
 from lakelatch.transactions.several.undecided import await_decision
 from lakelatch.transactions.transaction import Transaction
@@ -112,12 +113,12 @@ class TransactionManager:
         )
         self.memory.log.awaits = partial(await_decision, self.context)
         #: The first requests of `recover`, which a caller may send together with its own; None without a memory.
-        self.memory_check = None if memory is None else MemoryCheck(memory, observer)
+        self.memory_check = None if memory is None else MemoryCheck(memory.log, observer)
         self._ahead: Ahead | None = None
         self._believed: Callable[[], bool] | None = None  # of a write whose first requests confirm what is remembered
         self._next = None  # what writes make ready for the next one, if the table stays open
         if stays_open and settings.heartbeat_type != LEASE:  # which would keep a claim of nobody's alive
-            self._next = self.memory.next_write = self._ready or NextWrite()
+            self._next = self.memory.next_write = self.memory.next_write or NextWrite()
         self._remembered = False  # the listing of the timeline is older than what the log has added to it
 
     @property
@@ -151,7 +152,7 @@ class TransactionManager:
         if not all(map(context.log.projections.is_listed, remembered.events)):  # the check will not be passed
             return
         if context.settings.heartbeat_type != LEASE:  # of a service that is asked for it
-            check.beside = self._ahead = Ahead(context, check, remembered, self.memory.folders, self._ready)
+            check.beside = self._ahead = Ahead(context, check, remembered, self.memory.folders, self.memory.next_write)
 
     def believe(self, unchanged: Callable[[], bool]) -> bool:
         """Has the next `begin`, not for tasks, go by what is remembered, if a write was made ready for that.
@@ -172,9 +173,8 @@ class TransactionManager:
 
     def withdraw_ready(self, memory: TableMemory) -> None:
         """The same of another memory of the table, which nobody will go on from. Raises nothing."""
-        ready = memory.next_write
-        claim = ready.take() if isinstance(ready, NextWrite) else None
-        memory.next_write = None
+        ready, memory.next_write = memory.next_write, None
+        claim = None if ready is None else ready.take()
         if claim is not None:
             withdraw(self.context, claim)
 
@@ -204,11 +204,6 @@ class TransactionManager:
             transaction = self._begin(action, for_tasks, folders)
             measured.note({INSTANT: transaction.instant})
         return transaction
-
-    @property
-    def _ready(self) -> NextWrite | None:
-        found = self.memory.next_write
-        return found if isinstance(found, NextWrite) else None
 
     @property
     def _needs_tasks(self) -> bool:

@@ -106,14 +106,14 @@ def withdraw(context: TransactionContext, claim: Claim) -> None:
             return GivenUp(None)
         return Event(WITHDRAW, DELTA_COMMIT, "", context.system.new_id(), context.writer, target=claim.instant)
 
-    log_time = ""
+    tail, withdrawn = None, False
     try:
         if context.settings.group_commit:
-            run(context, Deciding(decide, claim.instant))
-            log_time = context.log.tail().time
+            withdrawn = not isinstance(run(context, Deciding(decide, claim.instant)), GivenUp)
+            tail = None if withdrawn else context.log.tail()
     except LakelatchError as error:
         _log.info("the time %s that nobody needs is left to the next recovery: %s", claim.instant, error)
-    give_back(context, claim, log_time)
+    give_back(context, claim, tail, withdrawn)
 
 
 class PutOffCheck:

@@ -19,9 +19,9 @@ from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.snapshot import Mark, Snapshot
 from lakelatch.transactions.attempts.attempt import run
 from lakelatch.transactions.attempts.checks import Check, cancelled_groups, in_order
-from lakelatch.transactions.attempts.claims import clean_up, release_claim
+from lakelatch.transactions.attempts.claims import clean_up, is_over, release_claim
 from lakelatch.transactions.attempts.commit import Commit, append_service_completion
-from lakelatch.transactions.attempts.earlier_reads import earlier_read
+from lakelatch.transactions.attempts.earlier_reads import earlier_read, ensure_still_there
 from lakelatch.transactions.attempts.fate import find_ended
 from lakelatch.transactions.attempts.foreign import OneSidedLock
 from lakelatch.transactions.attempts.group import GroupMember
@@ -44,8 +44,8 @@ from lakelatch.transactions.early.notes import forget_notes, note_lost
 from lakelatch.transactions.early.server_client import ServerAddress
 from lakelatch.transactions.marker_server.service import serve_markers
 from lakelatch.transactions.markers.direct import Markers, is_base_file
-from lakelatch.transactions.markers.own_files import OwnFiles, ensure_not_ended
-from lakelatch.transactions.next_write import NextWrite, NotConfirmed
+from lakelatch.transactions.markers.own_files import NotBegun, OwnFiles, ensure_not_ended
+from lakelatch.transactions.next_write import NextWrite
 from lakelatch.transactions.undo.recovery import bar_unless_completed
 from lakelatch.transactions.undo.rollback import roll_back
 
@@ -109,16 +109,17 @@ class Transaction:
         """Makes an earlier moment the one that it has seen, because that is when its rows were read.
 
         So what has completed since may be in its way, and file groups that were replaced since are those to which it
-        writes. Under non-blocking control nothing is in its way, so it is only done where some were replaced. `own` are
-        completed files that were there as well, and that others do not see yet. Its tasks look for no conflicts then,
-        since they would find those. Errors: those of `earlier_read`.
+        writes. Under non-blocking control nothing is in its way, so it is only done where some were replaced; what was
+        taken back since is refused there as well. `own` are completed files that were there as well, and that others do
+        not see yet. Its tasks look for no conflicts then, since they would find those. Errors: those of `earlier_read`.
         """
         begun = self.state.mark.with_files(own)
         is_earlier = self._context.settings.mode != NON_BLOCKING or begun.moved_since(mark)
         read = None
         if is_earlier and mark.slot <= begun.slot:
-            read = earlier_read(self._context, mark, self.state.mark)
-            read = replace(read, mark=mark.with_files(own))
+            read = replace(earlier_read(self._context, mark, self.state.mark), mark=mark.with_files(own))
+        elif mark.slot <= begun.slot:
+            ensure_still_there(self._context, mark, self.state.mark)
         self.state = replace(self.state, mark=begun, read=read)
         if own:
             self._detects = False
@@ -187,7 +188,7 @@ class Transaction:
         try:
             if isinstance(outcome.error, PlanCancelled):
                 release_claim(self._context, self.instant, self.state.operation_id)  # for who carries that out
-            elif isinstance(outcome.error, NotConfirmed) and self.own_files is not None:
+            elif isinstance(outcome.error, NotBegun) and self.own_files is not None:
                 self._give_back(self.own_files)
             elif self.own_files is not None:  # Java's rollback may have looked for them before they were there
                 bar_unless_completed(self._context, self.instant, self.own_files.announced)
@@ -195,9 +196,9 @@ class Transaction:
             _log.warning("files of instant %s are left to the next recovery: %s", self.instant, error)
 
     def _give_back(self, own_files: OwnFiles) -> None:
-        """Removes claim and markers of a time that is nobody's any more, as the log has a later one."""
+        """Removes claim and markers of a time that is over; else the next recovery does."""
         last = self._context.log.last
-        if last is not None and last.time >= self.instant:
+        if last is not None and is_over(self._context, self.instant, self.state.mark.slot, last):
             clean_up(self._context, self.instant, announced=own_files.marked)
 
     def close(self, keep: Iterable[str], look: Look) -> Conflicted | Ended | None:

@@ -7,8 +7,6 @@ import click
 from lakelatch.console.parser.commands import Command, Group, option, options_of_a_write
 from lakelatch.console.parser.values import cores, every, instant, table, tables
 
-_CORES = "cores of the local Spark session"
-
 
 def commands() -> list[click.Command]:
     """`service`, `compact`, `cluster`, `clean`, `archive` and `cancel`."""
@@ -21,7 +19,7 @@ def commands() -> list[click.Command]:
             options_of_a_write(),
             every("time between two rounds of a table", "1m"),
             option("--once", is_flag=True, help="one round of each table; 1 if something failed"),
-            cores(0, f"{_CORES}; 0: none, all is done in this process"),
+            cores(),
         ],
     )
     return [
@@ -30,7 +28,7 @@ def commands() -> list[click.Command]:
             "compact",
             "carry out waiting compactions, and another one",
             "maintenance.services:compact",
-            [table(), options_of_a_write(), cores(1, _CORES)],
+            [table(), options_of_a_write(), cores()],
         ),
         Command(
             "cluster",
@@ -45,7 +43,7 @@ def commands() -> list[click.Command]:
                     type=click.Choice(["linear", "z-order", "hilbert"], case_sensitive=False),
                     help="how they are sorted (default: linear)",
                 ),
-                cores(1, _CORES),
+                cores(),
             ],
         ),
         Command(

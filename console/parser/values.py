@@ -40,9 +40,10 @@ def every(text: str, default: str) -> click.Option:
     )
 
 
-def cores(least: int, text: str) -> click.Option:
-    """`--cores N` of a local Spark session."""
-    return click.Option(["--cores"], type=click.IntRange(min=least), default=2, show_default=True, help=text)
+def cores() -> click.Option:
+    """`--cores N` of a local Spark session, or 0 for none."""
+    text = "cores of the local Spark session; 0: none, all is done in this process"
+    return click.Option(["--cores"], type=click.IntRange(min=0), default=2, show_default=True, help=text)
 
 
 def duration_s(text: str) -> int:

@@ -31,10 +31,10 @@ from lakelatch.timegen.open import open_time_generator
 from lakelatch.timeline.log.lock_names import WrongLocks
 from lakelatch.timeline.recorded_options import groups_commits, shows_side_by_side
 from lakelatch.timeline.table_config import TableConfig, recorded_lock_options
-from lakelatch.transactions.base.context import TableMemory
 from lakelatch.transactions.base.lock_check import LockCheck
 from lakelatch.transactions.early.detection import ensure_shared_locks
 from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.memory import TableMemory
 
 T = TypeVar("T")
 

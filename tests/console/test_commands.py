@@ -138,7 +138,7 @@ def test_errors_end_with_one_and_say_what_to_do(
         (["demo", "--commits", "1"], "'--commits': 1 is not in the range x>=2"),
         (["timeline", "t", "--limit", "-1"], "'--limit': -1 is not in the range x>=1"),
         (["conflicts", "t", "--limit", "0"], "'--limit': 0 is not in the range x>=1"),
-        (["compact", "t", "--cores", "0"], "'--cores': 0 is not in the range x>=1"),
+        (["compact", "t", "--cores", "-1"], "'--cores': -1 is not in the range x>=0"),
         (["cluster", "t", "--layout", "z"], "'z' is not one of 'linear', 'z-order', 'hilbert'"),
         (["service", "run", "t", "--every", "often"], "'often' is no time between rounds: write 30s"),
     ],

@@ -36,10 +36,10 @@ from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.attempts.attempt import run
 from lakelatch.transactions.attempts.checks import At, in_order
 from lakelatch.transactions.attempts.commit import Commit
-from lakelatch.transactions.base.context import TableMemory
 from lakelatch.transactions.base.outcome import Displaced, Staged, committed_or_raise
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC, TransactionSettings
 from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.memory import TableMemory
 from lakelatch.transactions.transaction import Transaction
 
 QUICK = HeartbeatSettings(interval_ms=100, tolerable_misses=4)

@@ -10,13 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from claims_state import ClaimRules, File, Part, State
+from claims_state import (
+    ClaimRules,
+    File,
+    Part,
+    Removal,
+    State,
+    appended,
+    claimed,
+    cleared,
+    created,
+    known,
+    last_time,
+    marked,
+    of_time,
+    owner,
+    unclaimed,
+    without,
+)
 
 GOOD, GIVEN_UP = "kept", "given up"
 OVER = ("committed", "gave up", "recovered")
 _OWN_FILE = ("show", "announce last", "announce", "ask", "write")
 _BESIDE = ("announce, look", "announce after the look", "look after the announcement", "announce in vain")
 _SHOWN_BESIDE = ("show, ask", "show after asking", "ask after showing", "show in vain")
+_GIVE_BACK = ("take back", "give back", "give back the claim", "give back the markers")
 AT_WORK = (*_OWN_FILE, *_BESIDE, *_SHOWN_BESIDE, "close", "list", "sweep", "check", "append")
 _FORGET_BOTH = ("forget both", "unmark last", "unbeat last")
 CARRY_OUT = ("unbeat", "close", "list", "sweep", "unpend", "finish", "unbeat again", "unopen", "unmark", "recovered")
@@ -55,21 +73,28 @@ class ClaimModel:
             if mine.step != "recovered" and not (who and state.recoverers[who - 1].step == "look"):
                 for done, after in self._recover(state, who, mine):
                     yield f"h{who} {done}", after
+        if state.others < self.rules.others_commit:
+            yield "others commit", appended(state, "end", 0, -1)._replace(others=state.others + 1)
         for late in state.air:
             rest = state._replace(air=state.air - {late})
-            if isinstance(late, int):
+            if isinstance(late, Removal):
+                yield f"the removal of the {late.what} of {late.time} is repeated", without(rest, late)
+            elif isinstance(late, int):
                 yield f"the opening of {late} arrives late", rest._replace(open=state.open | {late})
             else:
-                yield f"the request for the {late.kind} file of w{late.driver} is repeated", _create(rest, late)
+                yield f"the request for the {late.kind} file of w{late.driver} is repeated", created(rest, late)
 
     # -- a driver ---------------------------------------------------------------------------------------------------
 
     def _drive(self, state: State, who: int, mine: Part) -> Iterator[Step]:
-        if mine.step in ("begin", "take", "claim", "look again", "open", "pend", "give back"):
+        if mine.step in ("begin", "take", "claim", "look again", "open", "pend"):
             yield from self._begin(state, who, mine)
             return
         if mine.step in (*_BESIDE, *_SHOWN_BESIDE):
             yield from self._beside(state, who, mine)
+            return
+        if mine.step in _GIVE_BACK:
+            yield from self._give_back(state, who, mine)
             return
         if self.rules.in_driver and mine.step in (*_OWN_FILE, *_FORGET_BOTH):
             yield from self._make_own(state, who, mine)
@@ -88,9 +113,9 @@ class ClaimModel:
             then = "list" if self.rules.closes_first else "sweep"
             yield "closes", _drives(state._replace(open=state.open - {mine.time}), who, then)
         elif mine.step == "list":
-            listed = _of(state.markers, mine.time)
+            listed = of_time(state.markers, mine.time)
             then = "sweep" if self.rules.closes_first else "close"
-            if _owner(state, mine.time) == who:  # asked side by side with the list, and not again
+            if owner(state, mine.time) == who:  # asked side by side with the list, and not again
                 yield "lists its markers", _drives(state, who, then, listed=listed)
             else:
                 yield "lists its markers and finds its claim gone", _drives(state, who, "gave up")
@@ -101,20 +126,20 @@ class ClaimModel:
         elif mine.step == "append":
             if len(state.log) == mine.seen:
                 forget = _FORGET_BOTH[0] if self.rules.in_driver else FORGET[0]
-                yield "commits", _drives(_append(state, "commit", mine.time, who), who, forget)
+                yield "commits", _drives(appended(state, "commit", mine.time, who), who, forget)
             else:
                 yield "finds the slot taken", _drives(state, who, "check", seen=0)
         else:
             after = _next(mine.step, (*FORGET, "committed"))
             ended = any(by == who for _, _, by, _ in state.log)
-            yield mine.step, _drives(_clear(state, mine), who, after if ended or after in FORGET else "gave up")
+            yield mine.step, _drives(cleared(state, mine), who, after if ended or after in FORGET else "gave up")
 
     def _begin(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         rules, (repeated, failed, data) = self.rules, state.faults
         if mine.step == "begin":
             alike = {rules.attempts, rules.beats} <= {0, rules.drivers}  # until they begin, which is then in this order
             if not (alike and who and state.drivers[who - 1].step == "begin"):
-                yield "reads the tail", _drives(state, who, "take", seen=_last_time(state))
+                yield "reads the tail", _drives(state, who, "take", seen=last_time(state))
         elif mine.step == "take":
             new = state.clock + 1
             yield f"is given time {new}", _drives(state._replace(clock=new), who, "claim", time=new)
@@ -124,17 +149,15 @@ class ClaimModel:
                     if old > mine.seen:
                         yield f"is given time {old} once more", _drives(again, who, "claim", time=old)
         elif mine.step == "claim":
-            if _owner(state, mine.time) is not None:
+            if owner(state, mine.time) is not None:
                 yield "finds its time claimed", _drives(state, who, "gave up", seen=0)
             else:
                 then = self._beside_in_order()[0][0] if rules.looks_beside else "look again"
-                yield "claims it", _drives(_claim(state, mine.time, who), who, then, seen=0)
+                yield "claims it", _drives(claimed(state, mine.time, who), who, then, seen=0)
         elif mine.step == "look again":
-            late = rules.fresh_tail and mine.time <= _last_time(state)
+            late = rules.fresh_tail and mine.time <= last_time(state)
             begun = ("show" if rules.announces_first else "pend") if rules.in_driver else "open"
-            yield "reads the tail again", _drives(state, who, "give back" if late else begun)
-        elif mine.step == "give back":
-            yield "gives its time back", _drives(_unclaim(state, mine.time), who, "gave up")
+            yield "reads the tail again", _drives(state, who, "give back the claim" if late else begun)
         elif mine.step == "open":
             opened = state._replace(open=state.open | {mine.time})
             yield "opens", _drives(opened, who, "pend")
@@ -155,12 +178,12 @@ class ClaimModel:
         if mine.step == "show":
             shown = state._replace(pending=state.pending | {mine.time})
             yield "is on the timeline", _drives(shown, who, "announce last")
-            yield "announces its file", _drives(_mark(state, file), who, "pend")
+            yield "announces its file", _drives(marked(state, file), who, "pend")
         elif mine.step in ("announce", "announce last"):
-            yield "announces its file", _drives(_mark(state, file), who, _next("announce", order))
+            yield "announces its file", _drives(marked(state, file), who, _next("announce", order))
         elif mine.step == "ask":
             ended = any(instant == mine.time for _, instant, _, _ in state.log)
-            gone = _owner(state, mine.time) is None
+            gone = owner(state, mine.time) is None
             may = {"log": not ended, "claim": not gone, "": True}[rules.driver_asks]
             yield (
                 "asks, and may go on" if may else "asks, and has ended",
@@ -168,7 +191,7 @@ class ClaimModel:
             )
         elif mine.step == "write":
             made = file not in state.tombstones
-            after = _drives(_create(state, file), who, "check" if made else "gave up")
+            after = _drives(created(state, file), who, "check" if made else "gave up")
             yield "makes its file" if made else "is refused by a tombstone", after
             if made and state.faults[2] < rules.repeated_data:
                 repeated, failed, data = state.faults
@@ -176,9 +199,9 @@ class ClaimModel:
                 yield "makes its file, and the request will be repeated", after
         elif mine.step == _FORGET_BOTH[0]:
             for done, then in (("unbeat", "unmark last"), ("unmark", "unbeat last")):
-                yield done, _drives(_clear(state, mine._replace(step=done)), who, then)
+                yield done, _drives(cleared(state, mine._replace(step=done)), who, then)
         else:
-            yield mine.step, _drives(_clear(state, mine._replace(step=mine.step.split()[0])), who, "committed")
+            yield mine.step, _drives(cleared(state, mine._replace(step=mine.step.split()[0])), who, "committed")
 
     def _beside_in_order(self) -> tuple[tuple[str, ...], ...]:
         return (_BESIDE, _SHOWN_BESIDE) if self.rules.looks_before_showing else (_SHOWN_BESIDE, _BESIDE)
@@ -196,14 +219,38 @@ class ClaimModel:
         done = "announces its file" if announces else "is on the timeline"
         if mine.step != request_first:
             file = File(mine.time, who, GOOD)
-            after = _mark(state, file) if announces else state._replace(pending=state.pending | {mine.time})
+            after = marked(state, file) if announces else state._replace(pending=state.pending | {mine.time})
             yield done, _drives(after, who, {both: request_first, look_first: then, in_vain: "gave up"}[mine.step])
+        used = any(instant == mine.time for _, instant, _, _ in state.log)
         if mine.step in (both, request_first):
-            ended = any(instant == mine.time for _, instant, _, _ in state.log)
-            if ended and (announces or self.rules.driver_asks):
+            late = announces and self.rules.later_is_refused and mine.time <= last_time(state)
+            if late or (used and (announces or self.rules.driver_asks)):
                 yield "asks, and has ended", _drives(state, who, in_vain if mine.step == both else "gave up")
             else:
                 yield "asks, and may go on", _drives(state, who, look_first if mine.step == both else then)
+        if self.rules.gives_back and mine.step == self._beside_in_order()[0][0] and mine.time <= last_time(state):
+            yield "finds the log later, with nothing announced", _drives(state, who, "give back the claim")
+        may_go = mine.time <= last_time(state) and not (used and self.rules.keeps_used)
+        if self.rules.gives_back and mine.step != in_vain and may_go:
+            yield "finds the log later", _drives(state, who, "take back")
+
+    def _give_back(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        """Takes itself off the timeline, and then removes claim and markers in any order."""
+        claim, markers = Removal(mine.time, "claim"), Removal(mine.time, "markers")
+        if mine.step == "take back":
+            yield "is taken off the timeline", _drives(cleared(state, mine._replace(step="unpend")), who, "give back")
+            return
+        removals = {
+            "give back": ((claim, "give back the markers"), (markers, "give back the claim")),
+            "give back the claim": ((claim, "gave up"),),
+            "give back the markers": ((markers, "gave up"),),
+        }[mine.step]
+        for removal, then in removals:
+            after = _drives(without(state, removal), who, then)
+            yield f"removes its {removal.what}", after
+            if state.removals < self.rules.repeated_removals:
+                again = after._replace(air=after.air | {removal}, removals=state.removals + 1)
+                yield f"removes its {removal.what}, and the request will be repeated", again
 
     def _failed(self) -> str:
         return "gave up" if self.rules.forgets_only_ended else FORGET[0]
@@ -224,12 +271,12 @@ class ClaimModel:
         if step == order[0] and driver.step not in AT_WORK:
             return
         if step == "announce":
-            yield f"{label} announces its file", _attempts(_mark(state, file), who, _next(step, order))
+            yield f"{label} announces its file", _attempts(marked(state, file), who, _next(step, order))
         elif step == "check":
             then = _next(step, order) if self._let_in(state, driver.time) else "over"
             yield f"{label} asks whether it may go on", _attempts(state, who, then)
         elif step == "create":
-            made = _attempts(_create(state, file), who, "over")
+            made = _attempts(created(state, file), who, "over")
             yield f"{label} makes its file", made
             if state.faults[2] < self.rules.repeated_data:
                 repeated, failed, data = state.faults
@@ -237,36 +284,36 @@ class ClaimModel:
                 yield f"{label} makes its file, and the request will be repeated", made
 
     def _let_in(self, state: State, time: int) -> bool:
-        return _owner(state, time) is not None and (time in state.open or not self.rules.checks_open)
+        return owner(state, time) is not None and (time in state.open or not self.rules.checks_open)
 
     def _beat(self, state: State, who: int, step: str) -> Iterator[Step]:
         time = state.drivers[who].time
-        if step == "look" and state.drivers[who].step in AT_WORK and _owner(state, time) == who:
+        if step == "look" and state.drivers[who].step in AT_WORK and owner(state, time) == who:
             yield f"a beat of w{who} finds its claim", _beats(state, who, "put")
         elif step == "put":
-            yield f"the beat of w{who} arrives", _beats(_claim(_unclaim(state, time), time, who), who, "over")
+            yield f"the beat of w{who} arrives", _beats(claimed(unclaimed(state, time), time, who), who, "over")
 
     # -- a recoverer ---------------------------------------------------------------------------------------------------
 
     def _recover(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         ended = {instant: event for event, instant, _, _ in state.log}
         if mine.step == "look":
-            for time in sorted(_known(state)):
+            for time in sorted(known(state)):
                 yield f"takes {time} for dead", _recovers(state, who, self._duty(state, time, ended), time=time)
         elif mine.step == "mark_aborted":
             if mine.time in ended:
                 yield "finds that it has ended", _recovers(state, who, "recovered", time=0)
             else:
-                yield f"aborts {mine.time}", _recovers(_append(state, "rollback", mine.time, -1), who, "unbeat")
+                yield f"aborts {mine.time}", _recovers(appended(state, "rollback", mine.time, -1), who, "unbeat")
         elif mine.step == "list":
-            yield "lists the markers", _recovers(state, who, "sweep", listed=_of(state.markers, mine.time))
+            yield "lists the markers", _recovers(state, who, "sweep", listed=of_time(state.markers, mine.time))
         elif mine.step == "sweep":
             yield "sweeps", _recovers(self._sweep(state, mine.listed), who, "unpend", listed=frozenset())
         elif mine.step == "forget":
-            yield "forgets its claim", _recovers(_unclaim(state, mine.time), who, "unopen")
+            yield "forgets its claim", _recovers(unclaimed(state, mine.time), who, "unopen")
         else:
             then = _next(mine.step, CARRY_OUT)
-            yield mine.step, _recovers(_clear(state, mine), who, then, time=0 if then == "recovered" else mine.time)
+            yield mine.step, _recovers(cleared(state, mine), who, then, time=0 if then == "recovered" else mine.time)
 
     def _duty(self, state: State, time: int, ended: dict[int, str]) -> str:
         if not self.rules.rollback_in_log:
@@ -294,7 +341,7 @@ class ClaimModel:
                 kept = File(instant, driver, GOOD)
                 if kept not in state.files:
                     return "a committed file is gone"
-                if _of(state.files, instant) != {kept}:
+                if of_time(state.files, instant) != {kept}:
                     return "a row of an attempt that was given up is read"
                 if state.drivers[driver].step == "gave up":
                     return "a caller was told 'not committed', and it is in the log"
@@ -310,7 +357,7 @@ class ClaimModel:
     def _unrecovered_by_one(self, state: State) -> str | None:
         once = self._left_alone(state)
         committed = {instant for event, instant, _, _ in once.log if event == "commit"}
-        if _known(once) or any(file.time not in committed for file in once.files):
+        if known(once) or any(file.time not in committed for file in once.files):
             return "a recovery leaves something behind"
         return None if self._left_alone(once) == once else "a second recovery does more"
 
@@ -324,59 +371,6 @@ class ClaimModel:
             state = step[1]
             if state.recoverers[0].step == "recovered":
                 state = state._replace(recoverers=(Part("look"),))
-
-
-def _clear(state: State, mine: Part) -> State:
-    time = mine.time
-    if mine.step in ("unbeat", "unbeat again"):
-        return _unclaim(state, time)
-    if mine.step in ("close", "unopen"):
-        return state._replace(open=state.open - {time})
-    if mine.step == "unmark":
-        return state._replace(markers=state.markers - _of(state.markers, time))
-    if mine.step == "unpend":
-        return state._replace(pending=state.pending - {time})
-    finished = any(event == "finish" and instant == time for event, instant, _, _ in state.log)
-    return state if finished else _append(state, "finish", time, -1)
-
-
-def _append(state: State, event: str, instant: int, driver: int) -> State:
-    pending = state.pending - {instant} if event == "commit" else state.pending
-    time = state.clock + 1
-    return state._replace(clock=time, log=(*state.log, (event, instant, driver, time)), pending=pending)
-
-
-def _mark(state: State, file: File) -> State:
-    return state._replace(markers=state.markers | {file})
-
-
-def _create(state: State, file: File) -> State:
-    return state if file in state.tombstones else state._replace(files=state.files | {file})
-
-
-def _known(state: State) -> set[int]:
-    """Instants of which the storage has any trace but an ending."""
-    return {*state.pending, *state.open, *(time for time, _ in state.claims), *(file.time for file in state.markers)}
-
-
-def _of(files: frozenset[File], time: int) -> frozenset[File]:
-    return frozenset(file for file in files if file.time == time)
-
-
-def _owner(state: State, time: int) -> int | None:
-    return next((driver for claimed, driver in state.claims if claimed == time), None)
-
-
-def _claim(state: State, time: int, driver: int) -> State:
-    return state._replace(claims=state.claims | {(time, driver)})
-
-
-def _unclaim(state: State, time: int) -> State:
-    return state._replace(claims=frozenset(claim for claim in state.claims if claim[0] != time))
-
-
-def _last_time(state: State) -> int:
-    return state.log[-1][3] if state.log else 0
 
 
 def _next(step: str, order: tuple[str, ...]) -> str:

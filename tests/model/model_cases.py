@@ -38,9 +38,14 @@ FILES_GONE = "readers see a commit whose files are gone"
 LEFT_BEHIND = "a recovery leaves something behind"
 OWN = ClaimRules(attempts=0, in_driver=True, recovers=True)
 BESIDE = replace(OWN, looks_beside=True)
+GIVEN_BACK = replace(BESIDE, drivers=2, beats=0, repeated_times=1, gives_back=True)
 NOT_KEPT = "what a savepoint keeps is gone"
 
-CLAIMS_LONG = ("claims: recovery from each state", "claims: claimed ahead, a time given twice")
+CLAIMS_LONG = (
+    "claims: recovery from each state",
+    "claims: claimed ahead, a time given twice",
+    "claims: given back",
+)
 
 
 SMALL = [
@@ -68,6 +73,7 @@ SMALL = [
     Case(
         "claims: claimed ahead, a time given twice", ClaimModel(replace(BESIDE, drivers=2, beats=0, repeated_times=1))
     ),
+    Case("claims: given back", ClaimModel(replace(GIVEN_BACK, others_commit=1, repeated_removals=1))),
     Case("claims: and beginnings fail", ClaimModel(ClaimRules(2, 1, 0, 0, repeated_times=1, failed_begins=1))),
     Case("plans", PlanModel(PlanRules(writers=1, cancellers=1))),
     Case("plans: two carry out a cancellation", PlanModel(PlanRules(writers=0, repeated_files=0))),
@@ -260,6 +266,18 @@ OWN_FILE_MISTAKES = [
         replace(BESIDE, drivers=2, beats=0, repeated_times=1, recovers=False, looks_before_showing=False),
     ),
     _claims("claimed ahead, not asked again", LEFT_BEHIND, "h0 lists the markers", replace(BESIDE, driver_asks="")),
+    _claims(
+        "claimed ahead, when the log was later already",
+        LEFT_BEHIND,
+        "w0 finds the log later",
+        replace(GIVEN_BACK, others_commit=1, later_is_refused=False),
+    ),
+    _claims(
+        "what others have used is given back",
+        LEFT_BEHIND,
+        "w1 removes its markers",
+        replace(GIVEN_BACK, keeps_used=False),
+    ),
     _claims("own files, asked first", LEFT_BEHIND, "w0 announces its file", replace(OWN, announces_first=False)),
 ]
 

@@ -10,6 +10,8 @@ from lakelatch.torture.history.reading import Line
 from lakelatch.transactions.base.elision import AUTO
 from lakelatch.transactions.base.settings import EarlySettings
 
+PROBLEMS_MOST = 20
+
 
 @dataclass
 class Setting:
@@ -31,6 +33,10 @@ class Setting:
         return self.crowded and self.own_files
 
 
+class Enough(AssertionError):
+    """So much is wrong that a run need not go on: it would find the same again, with each look."""
+
+
 @dataclass
 class Told:
     """What callers were told, and what readers saw; the checker gets nothing else but the storage."""
@@ -38,6 +44,12 @@ class Told:
     lines: list[Line] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     finished: set[str] = field(default_factory=set)
+
+    def wrong(self, problem: str) -> None:
+        """Notes a problem that nothing takes back. Errors: `Enough`."""
+        self.problems.append(problem)
+        if len(self.problems) >= PROBLEMS_MOST:
+            raise Enough(f"{PROBLEMS_MOST} problems are known, and the run has ended")
 
     def note(self, event: str, process: str, **details: Any) -> None:
         """Adds a line to the history of the run; there is no clock that all of its processes share."""

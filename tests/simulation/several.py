@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from actors import ACCOUNTS, Actor
-from course import Outcome, Setting, Told
+from course import PROBLEMS_MOST, Enough, Outcome, Setting, Told
 from histories import observed_of, orders_of
 from run import Job, Run
 from seams import LOCKS, STORAGE, Place
@@ -93,9 +93,9 @@ class SeveralRun(Run):
             recovered_s = self._converge()
             for told in self.told[1:]:
                 problems += told.problems
-            problems += self._find_all_problems()
-        except Hang as hang:
-            problems.append(str(hang))
+            problems += islice(self._find_all_problems(), PROBLEMS_MOST)
+        except (Hang, Enough) as ended:
+            problems.append(str(ended))
         except (LakelatchError, AssertionError, KeyError, ValueError, TypeError, AttributeError) as error:
             problems.append(f"{type(error).__name__}: {error}")
         return replace(self._outcome(recovered_s), several=True)

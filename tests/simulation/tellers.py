@@ -181,7 +181,7 @@ class Teller(Actor):
         assert staged is not None
         shown = [instant_of(name) for name in staged.names("") if name.startswith(f"{group}_")]
         if first not in shown or not any(name.startswith(f"{first}_") for name in staged.files):
-            self.history.problems.append(f"{self.name} does not see its own {first} in {uri}")
+            self.history.wrong(f"{self.name} does not see its own {first} in {uri}")
         content = {"group": group, "base": sorted({*base, first}), "optimistic": True}
         again = {**content, "balance": balance + before + change}
         transaction.run(uri, partial(self._write_part, made, uri, group, again))
@@ -202,7 +202,7 @@ class Teller(Actor):
             found = [one.completion for one in _completed_now(desk.place) if one.requested == instant]
             completion = found[0] if found else ""
             if outcome == "committed" and not found:
-                self.history.problems.append(f"{self.name} was told committed, and {uri} does not show {instant} yet")
+                self.history.wrong(f"{self.name} was told committed, and {uri} does not show {instant} yet")
             told = {"instant": instant, "outcome": outcome, "completion": completion}
             work = f"{self.work}{' again' * ((uri, instant) in made.more)}"
             desk.history.note("return", self.name, work=work, role="write", **told)
@@ -220,7 +220,7 @@ class Teller(Actor):
             else:
                 self.place.count(f"resolved as {made.resolved}")
                 return
-        self.history.problems.append(f"{self.name} could not resolve its transaction: {error.message}")
+        self.history.wrong(f"{self.name} could not resolve its transaction: {error.message}")
 
     # -- those who look after tables, and readers -------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class Teller(Actor):
             instants.update((moment.path, instant) for instant in done)
             slots.append(moment.mark.slot if moment.mark is not None else -1)
         if sum(sum(of_table.values()) for of_table in balances.values()):
-            self.history.problems.append(f"{self.name} saw money made or lost at {moments}: {balances}")
+            self.history.wrong(f"{self.name} saw money made or lost at {moments}: {balances}")
         self.ledger.seen.append(Seen(self.name, began_ns, ended_ns, tuple(slots), frozenset(instants)))
 
     def look_on(self, how_far: Callable[[], int]) -> None:
@@ -264,7 +264,7 @@ class Teller(Actor):
             except LakelatchError as error:
                 self.place.count(f"no moment: {type(error).__name__}")
                 if stage == 2:
-                    self.history.problems.append(f"{self.name} gets no moment after the faults: {error.message}")
+                    self.history.wrong(f"{self.name} gets no moment after the faults: {error.message}")
             if stage == 2:
                 return
             self.system.sleep((0.05 + self.random.random() * 0.5) * (1, 5)[stage])

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from course import PROBLEMS_MOST
 from planted import PLANTED, PROTECTIONS
 from shown import SHOWN, seeds_to_try
 from simulate import simulate
@@ -26,6 +27,13 @@ def quiet() -> Iterator[None]:
 def test_a_planted_mistake_is_found(name: str) -> None:
     """By the seed that has shown it, or else in so many that other draws do not lose it."""
     assert any(simulate(seed, name).problems for seed in seeds_to_try(name))
+
+
+def test_a_run_over_several_tables_ends_where_enough_is_wrong() -> None:
+    """Every look at what is shown too early finds the money wrong, and everybody tries again and again."""
+    name = "a part is shown before it is decided"
+    found = next(filter(None, (simulate(seed, name).problems for seed in seeds_to_try(name))))
+    assert 1 < len(found) <= PROBLEMS_MOST + 1
 
 
 def test_each_protection_can_be_turned_off() -> None:

@@ -21,11 +21,11 @@ from lakelatch.timeline.log.commit_log import SLOTS_KEPT
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
-from lakelatch.transactions.base.context import TableMemory
 from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.base.settings import TransactionSettings
 from lakelatch.transactions.conflicts.contract import ConflictStrategy
 from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.memory import TableMemory
 from lakelatch.transactions.transaction import Transaction
 
 _OF_ENDED = (".hoodie/.heartbeat", ".hoodie/.temp", ".hoodie/.lakelatch/open", ".hoodie/.lakelatch/notes")

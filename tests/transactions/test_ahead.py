@@ -6,21 +6,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bare_table import commit, data_files, write
+from bare_table import add_file, commit, data_files, write
 from one_table import Table, own_file
 
+from lakelatch import failpoints
 from lakelatch.errors import TransactionEnded, Unavailable
+from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.storage import MemoryStorage, Storage
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.instant import CLAIMS_FOLDER, TIMELINE_FOLDER, inflight
 from lakelatch.timeline.log.events import LOG_FOLDER
-from lakelatch.transactions.base.context import TableMemory
+from lakelatch.transactions.attempts.claims import Claim, beat_of, claim_time, give_back, make_heartbeat
 from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.files import MARKERS_FOLDER
 from lakelatch.transactions.markers.own_files import NotBegun
+from lakelatch.transactions.memory import TableMemory
 from lakelatch.transactions.transaction import Transaction
 
 
@@ -125,6 +128,46 @@ def test_a_time_that_others_have_used_meanwhile_is_not_used_again(table: Table) 
     table.expire(transaction.instant)
     assert table.manager().recover() == [] and table.leftovers() == []
     assert done[0].instant in table.completed() and table.rollbacks() == 0
+
+
+def test_a_time_that_others_gave_back_below_the_log_is_nobodys(table: Table) -> None:
+    """No slot says so. Their removals may arrive once more, and would take what its next owner has announced."""
+    memory, other = remembered(table), table.manager(NON_BLOCKING)
+    given_back = list[str]()
+
+    def give_back_below_the_log() -> None:
+        claim = claim_time(other.context, memory.log.snapshots.current.latest_time, 1)
+        given_back.append(claim.instant)
+        table.system.advance(5)
+        write(table.manager(NON_BLOCKING), "b")
+        table.system.advance(-5)
+        give_back(other.context, claim, other.context.log.tail())
+
+    manager = ahead(table, memory, before(table, "put_if_absent", CLAIMS_FOLDER, give_back_below_the_log))
+    transaction = begin(manager)
+    assert [transaction.instant] == given_back == claims(table)
+    with pytest.raises(NotBegun, match="later time"):
+        commit(transaction, own_file(transaction, "a"))
+    assert data_files(table.storage, transaction.instant) == table.leftovers() == []
+
+
+def test_markers_under_a_time_that_was_used_are_left_to_its_rollback(table: Table) -> None:
+    """Which finds by them what was announced after its slot, if it has to begin anew."""
+    used = table.manager(NON_BLOCKING).begin()
+    add_file(used, "a")
+    table.expire(used.instant)
+    with failpoints.calling(_die, ["rollback.after_slot"]), pytest.raises(_Died):
+        table.manager().recover()
+    table.storage.delete(heartbeat_path(used.instant))
+    manager = table.manager(NON_BLOCKING)
+    heartbeat = make_heartbeat(manager.context, used.instant, beat_of(manager.context, "next", 0))
+    assert heartbeat.claim()
+    give_back(manager.context, Claim(used.instant, heartbeat, "next", 0, ("b_0.log",)), manager.context.log.tail())
+    assert list(table.storage.walk(MARKERS_FOLDER)) and used.instant in claims(table)
+    for dead in claims(table):
+        table.expire(dead)
+    table.manager().recover()
+    assert data_files(table.storage, used.instant) == table.leftovers() == []
 
 
 def test_slots_that_might_have_been_removed_before_the_claim_are_not_relied_on(table: Table) -> None:
@@ -281,3 +324,11 @@ def test_who_finds_that_others_have_added_a_slot_begins_after_it(kind: str, tabl
     assert transaction.state.mark.slot == 2
     commit(transaction, own_file(transaction, "b"))
     assert transaction.instant in table.completed() and claims(table) == []
+
+
+class _Died(BaseException):
+    """As of a process that is killed."""
+
+
+def _die(_: str) -> None:
+    raise _Died

@@ -306,17 +306,20 @@ def test_what_is_rolled_back_is_what_the_timeline_says(table: Table) -> None:
     assert [pending.requested for pending in Snapshot.load(table.storage).pending] == [plan]
 
 
-def test_a_foreign_dead_writer_is_rolled_back_by_its_markers(table: Table) -> None:
+@pytest.mark.parametrize("marked", [True, False], ids=["by its markers", "by its name"])
+def test_a_foreign_dead_writer_is_rolled_back(table: Table, marked: bool) -> None:
     instant = "20260101000000000"
+    data = "day=1/f.parquet" if marked else f"day=1/f_0_{instant}.parquet"
     for file in (requested(instant, "deltacommit"),):
         table.storage.put(file.path, b"")
     table.storage.put(heartbeat_path(instant), b"")
-    table.storage.put(f".hoodie/.temp/{instant}/day=1/f.parquet.marker.CREATE", b"")
-    table.storage.put("day=1/f.parquet", b"rows")
+    if marked:
+        table.storage.put(f".hoodie/.temp/{instant}/{data}.marker.CREATE", b"")
+    table.storage.put(data, b"rows")
     assert table.manager().recover() == []
     table.expire(instant)
     assert table.manager().recover() == [instant]
-    assert not table.storage.exists("day=1/f.parquet"), "an empty base file is damage to its readers"
+    assert not table.storage.exists(data), "an empty base file is damage to its readers"
     assert table.data_files() == [] and table.leftovers() == []
 
 

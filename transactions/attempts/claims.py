@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
-from lakelatch.errors import InvalidRequest, Unavailable
+from lakelatch.errors import InvalidRequest, LakelatchError, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import Heartbeat
 from lakelatch.heartbeat.contract import LEASE, Beat, heartbeat_path, task_beats_folder
@@ -16,6 +16,8 @@ from lakelatch.storage.contract import SupportsDeleteAtOnce
 from lakelatch.system import own_version
 from lakelatch.telemetry import TAKEN, TAKEOVERS, record
 from lakelatch.timeline.instant import Instant
+from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.transactions.base.after_claim import was_used
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.early.notes import forget_notes
 from lakelatch.transactions.markers.direct import Markers
@@ -71,22 +73,31 @@ def claim_time(context: TransactionContext, floor: str, start_slot: int) -> Clai
     return Claim(instant, heartbeat, operation_id, start_slot)
 
 
-def give_back(context: TransactionContext, claim: Claim, log_time: str = "") -> None:
+def is_over(context: TransactionContext, instant: str, start_slot: int, tail: Tail) -> bool:
+    """Whether markers under a claimed time may go: the log is later, and nobody has used that time, nor ever will.
+
+    Who is given it all the same, and claims it now, finds the log later before anything is written. Of a time that was
+    used a rollback may be under way, which finds the files by their markers.
+    """
+    return tail.time >= instant and not was_used(context.log, instant, start_slot, tail)
+
+
+def give_back(context: TransactionContext, claim: Claim, tail: Tail | None = None, withdrawn: bool = False) -> None:
     """Gives a claim up under which nothing was written. Raises nothing.
 
-    It is removed if its time is not above that of the log, which nobody is given any more. Else it stays, as that of a
+    It is removed if it was `withdrawn` in the log, or if that is later by its `tail`. Else it stays, as that of a
     writer that has died, until a recovery finds it: others may be given its time, and a removal that arrives twice
     would take away the claim of whoever has it then.
     """
     claim.heartbeat.stop()
-    if claim.instant > log_time:
-        return
-    if claim.announced:
-        clean_up(context, claim.instant, announced=claim.announced)
+    if not withdrawn and (tail is None or tail.time < claim.instant):
         return
     try:
-        context.storage.delete(heartbeat_path(claim.instant))
-    except (Unavailable, InvalidRequest) as error:
+        if not claim.announced:
+            context.storage.delete(heartbeat_path(claim.instant))
+        elif withdrawn or (tail is not None and is_over(context, claim.instant, claim.start_slot, tail)):
+            clean_up(context, claim.instant, announced=claim.announced)
+    except LakelatchError as error:
         _log.warning("could not give the time %s back, which the next recovery does: %s", claim.instant, error)
 
 

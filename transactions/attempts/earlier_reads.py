@@ -43,6 +43,16 @@ def earlier_read(context: TransactionContext, mark: Mark, begun: Mark) -> Earlie
     return EarlierRead(mark, tuple(completed_writes(context.storage, standing, others)))
 
 
+def ensure_still_there(context: TransactionContext, mark: Mark, begun: Mark) -> None:
+    """Whether all that was there at a mark is there at a later one, or in the history; free if all names are.
+
+    Errors: `WriteConflict`, as of `earlier_read`.
+    """
+    gone = _writes(mark.names - begun.names)
+    if gone:
+        _ensure_not_undone(context, gone, History.load(context.storage))
+
+
 def _events_between(context: TransactionContext, mark: Mark, begun: Mark) -> tuple[list[Event], bool]:
     """The events of the slots that are left, and whether some are not."""
     last = context.log.last or Tail(0)

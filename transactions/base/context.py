@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.contract import Storage
-from lakelatch.storage.uris import open_storage, without_secrets
+from lakelatch.storage.uris import without_secrets
 from lakelatch.system import System, process_name
 from lakelatch.telemetry import PROVIDER, STRATEGY, TABLE, WRITER, kind_name
 from lakelatch.timeline.log.commit_log import CommitLog
@@ -18,38 +18,11 @@ from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.snapshots import Snapshots
 from lakelatch.timeline.snapshot import Mark, Snapshot
-from lakelatch.transactions.base.elision import LockElision, QueuedCommits
+from lakelatch.transactions.base.elision import LockElision
 from lakelatch.transactions.base.instant_clock import InstantClock
 from lakelatch.transactions.base.lock_check import LockCheck
 from lakelatch.transactions.base.settings import TransactionSettings
 from lakelatch.transactions.conflicts.contract import ConflictStrategy, OtherWrite
-
-
-@dataclass
-class TableMemory:
-    """What a process remembers of a table from one manager to the next: what it has read of the log and the timeline.
-
-    For managers of one storage and one kind of locks, one after the other. It holds no connection. Whether it is still
-    of the table that lies there, a `MemoryCheck` tells.
-    """
-
-    log: CommitLog
-    queue: QueuedCommits = field(default_factory=QueuedCommits)
-    folders: tuple[str, ...] = ()  # of the partitions that were written last, if they were known before
-    next_write: object | None = None  # a `NextWrite`: what the last write of a table that stays open has made ready
-    recovered_ns: int | None = None
-    cleared_ns: int | None = None  # when somebody looked for everything that others leave
-
-    @classmethod
-    def new(
-        cls,
-        storage: Storage,
-        system: System,
-        slots_kept: int,
-        lock_domain: str,
-        open_table: Callable[[str], Storage] = open_storage,
-    ) -> TableMemory:
-        return cls(CommitLog(storage, system, slots_kept, lock_domain, open_table))
 
 
 class Beside(Protocol):
@@ -73,9 +46,9 @@ class MemoryCheck:
     the last slot that was read is not there, or says something else, or its file is not on the timeline.
     """
 
-    def __init__(self, memory: TableMemory, observer: Observer) -> None:
-        self._memory = memory
-        self._last = memory.log.last
+    def __init__(self, log: CommitLog, observer: Observer) -> None:
+        self._log = log
+        self._last = log.last
         self._observer = observer
         self.beside: Beside | None = None
         self.forget()
@@ -93,7 +66,7 @@ class MemoryCheck:
     @property
     def last_events(self) -> Sequence[Event]:
         """Those of the last slot that this process has read of the table, as far as that is known to be the same."""
-        last = self._memory.log.last
+        last = self._log.last
         return last.events if last is not None else ()
 
     @property
@@ -110,7 +83,7 @@ class MemoryCheck:
 
     def is_same(self) -> bool:
         """Whether it is the same table, whose timeline is then remembered as it is now."""
-        log, last = self._memory.log, self._last
+        log, last = self._log, self._last
         if last is None or not last.events:
             return False
         if self.has_slot is None:
@@ -129,13 +102,13 @@ class MemoryCheck:
         return True
 
     def _ask_slot(self) -> None:
-        self.has_slot = self._last is not None and self._memory.log.still_has(self._last)
+        self.has_slot = self._last is not None and self._log.still_has(self._last)
 
     def _list_claims(self) -> None:
         self._claims = frozenset(self._observer.instants())
 
     def _list_timeline(self) -> None:
-        self.listing = self._memory.log.snapshots.list()
+        self.listing = self._log.snapshots.list()
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.conditional_puts import create_own, ensure_created
 from lakelatch.storage.contract import path_below
 from lakelatch.timeline.instant import inflight, requested
-from lakelatch.transactions.base.after_claim import came_in_time, ensure_same_log, was_used
+from lakelatch.transactions.base.after_claim import came_in_time, ensure_same_log
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.markers.direct import Markers, sweep_file
 
@@ -68,10 +68,10 @@ class LaterLook:
         tail = log.tail()
         ensure_same_log(log, start, tail)
         log.ensure_same_locks(tail)
-        if not came_in_time(log, start, tail) or was_used(log, instant, start, tail):
+        if tail.time >= instant or not came_in_time(log, start, tail):
             raise NotBegun(
-                f"instant {instant} could not begin, because others have used its time, or have committed too much "
-                "meanwhile: begin a new one",
+                f"instant {instant} could not begin, because others have committed at a later time meanwhile, or too "
+                "much: begin a new one",
                 instant=instant,
             )
 
@@ -232,7 +232,7 @@ class OwnFiles:
 
 
 class NotBegun(TransactionEnded):
-    """The claimed time had been used by others, or too much was committed meanwhile: nothing was written."""
+    """The log was later than the claimed time, or too much was committed meanwhile: nothing was written."""
 
 
 def ensure_not_ended(context: TransactionContext, state: TransactionState) -> None:

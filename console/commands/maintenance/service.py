@@ -31,7 +31,7 @@ def run_loop(call: Invocation, every_s: int, once: bool, cores: int) -> Outcome:
     """Runs until SIGTERM or SIGINT; the running service is finished first."""
     given = {table.path: table.options for table in call.tables}
     options = {path: Call(values).services() for path, values in given.items()}
-    session = LazySession(cores, call.progress)
+    session = LazySession("lakelatch service", cores, call.progress)
 
     def maintain(path: str, tell: Callable[[ServiceRun], None], go_on: Callable[[], bool]) -> MaintenanceReport:
         try:
@@ -53,7 +53,8 @@ def run_loop(call: Invocation, every_s: int, once: bool, cores: int) -> Outcome:
 class LazySession:
     """A local Spark session that is opened when a service first needs it; most rounds need none."""
 
-    def __init__(self, cores: int, progress: bool) -> None:
+    def __init__(self, name: str, cores: int, progress: bool) -> None:
+        self._name = name
         self._cores = cores
         self._progress = progress
         self._session: SparkSession | None = None
@@ -62,7 +63,7 @@ class LazySession:
     def _open(self) -> SparkSession:
         from lakelatch.spark.session.local_session import open_session
 
-        self._session = open_session("lakelatch service", self._cores, 1024, self._progress)
+        self._session = open_session(self._name, self._cores, 1024, self._progress)
         return self._session
 
     def stop(self) -> None:

@@ -10,8 +10,7 @@ from lakelatch.console.base.invocation import Invocation, Outcome
 from lakelatch.progress import told_to
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from lakelatch.engine.run.executor import Executor
     from lakelatch.engine.run.result import CommitResult
     from lakelatch.engine.services.removals.cleaning import CleanResult
 
@@ -22,10 +21,9 @@ _SHOWN_MAX = 20
 
 def compact(call: Invocation, cores: int) -> Outcome:
     """Executes waiting compactions and another one; a plan that another process executes is shown as waiting."""
-    from lakelatch.engine.calls import waiting_plans
-    from lakelatch.spark import calls
+    from lakelatch.engine.calls import compact_on, waiting_plans
 
-    results = _run_on_spark(call, cores, "compact", lambda spark: calls.compact(spark, call.table, call.options))
+    results = _rewritten(call, cores, "compact", lambda executor: compact_on(executor, call.table, call.options))
 
     def describe(result: CommitResult) -> str:
         kind = "log" if result.operation == "log_compact" else "base"
@@ -36,14 +34,14 @@ def compact(call: Invocation, cores: int) -> Outcome:
 
 def cluster(call: Invocation, by: str | None, layout: str | None, cores: int) -> Outcome:
     """Executes waiting clusterings and another one; plans of other processes and engines are shown as waiting."""
+    from lakelatch.engine.calls import cluster_on
     from lakelatch.engine.services.service import waiting
-    from lakelatch.spark import calls
     from lakelatch.timeline.actions import CLUSTERING
     from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS
 
     said = {SORT_COLUMNS: by, LAYOUT: layout}
     options = {**call.options, **{key: value for key, value in said.items() if value}}
-    results = _run_on_spark(call, cores, "cluster", lambda spark: calls.cluster(spark, call.table, options))
+    results = _rewritten(call, cores, "cluster", lambda executor: cluster_on(executor, call.table, options))
 
     def describe(result: CommitResult) -> str:
         groups, rows = f"{result.file_groups_replaced} file groups", f"{result.rows_written:,} rows"
@@ -54,9 +52,9 @@ def cluster(call: Invocation, by: str | None, layout: str | None, cores: int) ->
 
 def clean(call: Invocation, dry_run: bool) -> Outcome:
     """Cleans here, without Spark; a clean that another process executes is shown as waiting."""
-    from lakelatch.engine.calls import preview_clean
+    from lakelatch.engine.calls import clean_on, preview_clean
+    from lakelatch.engine.run.executor import HERE
     from lakelatch.engine.services.service import waiting
-    from lakelatch.spark import calls
     from lakelatch.timeline.actions import CLEAN
 
     call.open_table()
@@ -67,7 +65,7 @@ def clean(call: Invocation, dry_run: bool) -> Outcome:
         call.console.print(f"{len(paths):,} files would go" if paths else "nothing to clean")
         return 0, {"would_remove": list(paths)}
     with call.status("cleaning") as tell, told_to(lambda progress: tell(str(progress))):
-        results = calls.clean(call.table, call.options)
+        results = clean_on(HERE, call.table, call.options)
 
     def describe(result: CleanResult) -> str:
         return f"{len(result.files):,} files, {result.bytes_removed:,} bytes"
@@ -91,20 +89,19 @@ def archive(call: Invocation) -> Outcome:
     return 0, asdict(done)
 
 
-def _run_on_spark(
-    call: Invocation, cores: int, verb: str, work: Callable[[SparkSession], list[CommitResult]]
+def _rewritten(
+    call: Invocation, cores: int, verb: str, work: Callable[[Executor], list[CommitResult]]
 ) -> list[CommitResult]:
-    """The results of `work`, which gets a local session of `--cores`."""
-    from lakelatch.spark.session.local_session import open_session
+    """The results of `work`, whose tasks run here, or in a local session of `--cores`."""
+    from lakelatch.console.commands.maintenance.service import LazySession
 
     call.open_table()
-    with call.status("starting Spark"):
-        spark = open_session(f"lakelatch {verb}", cores, 1024, progress=call.progress)
+    session = LazySession(f"lakelatch {verb}", cores, call.progress)
     try:
         with call.status("rewriting file groups"):
-            return work(spark)
+            return work(session.executor)
     finally:
-        spark.stop()
+        session.stop()
 
 
 def _show_results(

@@ -111,14 +111,15 @@ def test_what_others_take_back_ends_the_next_read(tmp_path: Path, changed: Mappi
     assert tables.now() == [FIRST, FIRST]
 
 
-def test_what_others_take_back_ends_the_first_change(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [OPTIMISTIC, NON_BLOCKING], ids=["optimistic", "non-blocking"])
+def test_what_others_take_back_ends_the_first_change(tmp_path: Path, mode: Mapping[str, object]) -> None:
     """It would be computed from what is not there any more."""
     tables = Tables(tmp_path)
     path = tables.paths[0]
     restore = restored(tables)
     with (
         pytest.raises(WriteConflict, match="have taken back"),
-        lakelatch.transaction(tables.paths, OPTIMISTIC) as tx,
+        lakelatch.transaction(tables.paths, mode) as tx,
     ):
         assert values(tx.to_arrow(path)) == {1: 11, 2: 20, 3: 30}
         restore()

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from bare_table import manager_of
 from storages.counting import CountingStorage
+from storages.opened import opened_in
 
-from lakelatch.engine import writing
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.write import MERGE_SCHEMA
@@ -21,7 +21,7 @@ from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.log.commit_log import SLOTS_KEPT
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.log.log_reader import LogReader
-from lakelatch.transactions.base.context import TableMemory
+from lakelatch.transactions.memory import TableMemory
 
 OPTIONS = {
     "hoodie.datasource.write.recordkey.field": "id",
@@ -46,9 +46,7 @@ class OtherProcess(CountingStorage):
 
 @pytest.fixture
 def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> CountingStorage:
-    made = CountingStorage(request.node.name)
-    monkeypatch.setattr(writing, "open_storage", lambda *_: made)
-    return made
+    return opened_in(CountingStorage(request.node.name), monkeypatch)
 
 
 def last_events(storage: Storage) -> tuple[Event, ...]:

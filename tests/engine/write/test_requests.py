@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 from bare_table import write
 from storages.counting import CountingStorage
+from storages.opened import opened_in
 
 from lakelatch import failpoints
-from lakelatch.engine import writing as rows
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.batch import BATCH_APPLICATION, BATCH_NUMBER
 from lakelatch.engine.options.manager import ManagerOptions
@@ -29,10 +29,8 @@ OPTIONS = {
 
 
 @pytest.fixture
-def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingStorage]:
-    made = CountingStorage(request.node.name)
-    monkeypatch.setattr(rows, "open_storage", lambda *_: made)
-    yield made
+def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> CountingStorage:
+    return opened_in(CountingStorage(request.node.name), monkeypatch)
 
 
 def test_a_small_write_of_an_arrow_table(storage: CountingStorage) -> None:
@@ -69,10 +67,8 @@ class _Meanwhile(CountingStorage):
 
 
 @pytest.fixture
-def meanwhile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Meanwhile]:
-    made = _Meanwhile(request.node.name)
-    monkeypatch.setattr(rows, "open_storage", lambda *_: made)
-    yield made
+def meanwhile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> _Meanwhile:
+    return opened_in(_Meanwhile(request.node.name), monkeypatch)
 
 
 @pytest.mark.parametrize("dies", [False, True])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pyarrow as pa
 import pytest
 from bare_table import expire, write
 from storages.counting import CountingStorage
+from storages.opened import opened_in
 
 from lakelatch import failpoints
-from lakelatch.engine import writing
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.manager import ManagerOptions
 from lakelatch.engine.table.manager import open_manager
@@ -39,10 +39,8 @@ OPTIONS = {
 
 
 @pytest.fixture
-def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingStorage]:
-    made = CountingStorage(request.node.name)
-    monkeypatch.setattr(writing, "open_storage", lambda *_: made)
-    yield made
+def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> CountingStorage:
+    return opened_in(CountingStorage(request.node.name), monkeypatch)
 
 
 @pytest.fixture

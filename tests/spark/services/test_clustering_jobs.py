@@ -86,5 +86,5 @@ def test_the_command(make_table: MakeTable, capsys: pytest.CaptureFixture[str], 
     found = json.loads(output[output.index("{") :])
     assert found["completed"][0]["rows_written"] == 20 and found["waiting"] == [], errors
     assert table.read() == rows(20)
-    assert main(["cluster", table.path, "--cores", "0"]) == 2
-    assert "'--cores': 0 is not in the range x>=1" in capsys.readouterr().err
+    assert main(["cluster", table.path, "--cores", "-1"]) == 2
+    assert "'--cores': -1 is not in the range x>=0" in capsys.readouterr().err

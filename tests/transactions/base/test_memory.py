@@ -13,8 +13,8 @@ from lakelatch.storage import Storage
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.instant import CLAIMS_FOLDER, TIMELINE_FOLDER
 from lakelatch.timeline.log.events import LOG_FOLDER
-from lakelatch.transactions.base.context import TableMemory
 from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.memory import TableMemory
 
 LATER_S = 61.0  # than a heartbeat interval
 
