@@ -196,10 +196,9 @@ class CommitLog(LogReader):
             self.projections.show_all(tail.events, self.content)
         self._looked_at = max(self._looked_at, tail.number)
 
-    def ensure_projected(self, tail: Tail) -> None:
-        """The same, at no cost if this process has seen before what has become of the file."""
-        if tail.number != self._looked_at:
-            self.look(tail)
+    def ensure_projected(self, tail: Tail) -> Tail:
+        """As `look`, but at no cost and as it is if this process has seen before what has become of the file."""
+        return tail if tail.number == self._looked_at else self.look(tail)
 
     def look(self, tail: Tail, listing: Snapshot | None = None) -> Tail:
         """The same with the timeline, after completing its projection: one listing, if that is complete.
