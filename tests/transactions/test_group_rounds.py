@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from group_members import Writer, begin, committed, slots
@@ -13,7 +14,7 @@ from lakelatch.errors import Unavailable
 from lakelatch.storage import MemoryStorage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.instant import TIMELINE_FOLDER
-from lakelatch.timeline.log.events import LOG_FOLDER, slot_path
+from lakelatch.timeline.log.events import COMPLETE, LOG_FOLDER, slot_path
 from lakelatch.transactions.attempts.group import _GATHERS, _LOOKS_GATHERING, _TURN_LEAST_NS
 from lakelatch.transactions.base.ready import READY_FOLDER
 
@@ -177,3 +178,20 @@ def test_records_of_what_has_ended_since_are_not_read(table: Table) -> None:
     assert ("read_range", ended.record) not in asked and ("delete", ended.record) not in asked
     begin(table, "d").commit()
     assert not table.storage.exists(ended.record)
+
+
+def test_a_record_of_what_is_being_rolled_back_since_before_the_leader_began_is_left_out(table: Table) -> None:
+    """Its claim and its inflight file are there, and no slot since the leader's beginning says that it has ended."""
+    dead = ready(table, "a")
+    table.expire(dead.instant)
+
+    def dies(operation: str, path: str) -> None:
+        if operation.startswith("delete"):
+            raise Unavailable("the process that rolls it back has died")
+
+    with suppress(Unavailable):
+        table.manager(storage=FaultyStorage(table.storage, before=dies)).recover()
+    assert table.events()[0].target == dead.instant and table.storage.exists(dead.record)
+    leader = begin(table, "b")
+    leader.commit()
+    assert [event.instant for event in table.events() if event.kind == COMPLETE] == [leader.instant]
