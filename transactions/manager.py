@@ -228,7 +228,7 @@ class TransactionManager:
         begun = claimed(context, self._ahead, tail, () if for_tasks else folders, looks_later=not for_tasks)
         tail, (instant, heartbeat, operation_id, *_) = begun.tail, begun.claim
         with stopped_on_error(heartbeat):  # the claim stays, for the next recovery
-            context.log.ensure_projected(tail)
+            tail = context.log.ensure_projected(tail)
             mark = self._mark(tail)
             listed = begun.listed if context.snapshots.current is known else {}
             if for_tasks:

@@ -24,8 +24,8 @@ from lakelatch.transactions.attempts.commit import Commit, append_service_comple
 from lakelatch.transactions.attempts.earlier_reads import earlier_read, ensure_still_there
 from lakelatch.transactions.attempts.fate import find_ended
 from lakelatch.transactions.attempts.foreign import OneSidedLock
-from lakelatch.transactions.attempts.group import GroupMember
 from lakelatch.transactions.attempts.intent import Look
+from lakelatch.transactions.attempts.ready_commit import GroupMember
 from lakelatch.transactions.base.cancel_requests import is_cancelled
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import (

@@ -99,6 +99,7 @@ def keeps_schema(table: OpenedTable, adds_columns: bool = True) -> Check:
     """
 
     def check(snapshot: Snapshot, at: At) -> Changed | Conflict | None:
+        learn_slot(table.storage, at.place.tail.events)
         found = _said_last(table.storage, table.config, snapshot.by_completion, table.schema_path)
         if found is None or found.path == table.schema_path:
             return None

@@ -14,7 +14,7 @@ from lakelatch.engine.write.placement import Placement
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.attempts.checks import At, Check, in_order
-from lakelatch.transactions.attempts.group import ReadyCommit, Unfit
+from lakelatch.transactions.attempts.ready_commit import ReadyCommit, Unfit
 from lakelatch.transactions.base.outcome import Changed, Displaced, Retry, Staged
 from lakelatch.transactions.conflicts.contract import Conflict
 

@@ -12,18 +12,6 @@ from lakelatch.transactions.attempts.commit import Commit
 from lakelatch.transactions.attempts.group import Turn
 
 OF_GROUPS: dict[str, Mistake] = {
-    "a record counted twice": Mistake(
-        Turn,
-        "_decided",
-        (
-            (
-                "for check in self._member.checks_of(record):",
-                "for check in self._member.checks_of(record)[1:]:  # without `has_not_ended`",
-            ),
-        ),
-        seeds=30,
-        first=1000,
-    ),
     "withdrawn by its file": Mistake(
         Commit,
         "_withdraw",

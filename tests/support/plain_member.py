@@ -8,7 +8,7 @@ from typing import Any
 
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 from lakelatch.transactions.attempts.checks import Check, in_order
-from lakelatch.transactions.attempts.group import ReadyCommit, Unfit
+from lakelatch.transactions.attempts.ready_commit import ReadyCommit, Unfit
 from lakelatch.transactions.base.outcome import Staged
 
 

@@ -14,7 +14,7 @@ from lakelatch.storage import Storage
 from lakelatch.testing.faults.storage import Fault, FaultyStorage
 from lakelatch.timeline.log.events import COMPLETE, LOG_FOLDER, Event
 from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.transactions.attempts.group import ready_commit
+from lakelatch.transactions.attempts.ready_commit import ready_commit
 from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.base.ready import READY_FOLDER, record_path
 from lakelatch.transactions.base.settings import OPTIMISTIC

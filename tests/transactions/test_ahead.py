@@ -326,6 +326,20 @@ def test_who_finds_that_others_have_added_a_slot_begins_after_it(kind: str, tabl
     assert transaction.instant in table.completed() and claims(table) == []
 
 
+@pytest.mark.parametrize("has_waited", [True, False])
+def test_who_has_waited_for_the_slot_of_others_begins_without_another_listing(table: Table, has_waited: bool) -> None:
+    """The listing that is checked shows the files of that slot; and of one that is new one is enough."""
+    memory, asked = remembered(table), list[tuple[str, str]]()
+    write(table.manager(NON_BLOCKING), "a")
+    if has_waited:
+        memory.log.tail()
+    table.system.advance(1)
+    storage = FaultyStorage(table.storage, before=lambda operation, path: asked.append((operation, path)))
+    transaction = begin(ahead(table, memory, storage))
+    assert asked.count(("list", TIMELINE_FOLDER)) == (1 if has_waited else 2), asked
+    transaction.abort()
+
+
 class _Died(BaseException):
     """As of a process that is killed."""
 

@@ -26,7 +26,7 @@ from lakelatch.storage import MemoryStorage, Storage
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.log.events import COMPLETE
-from lakelatch.transactions.attempts.group import ReadyCommit, Unfit
+from lakelatch.transactions.attempts.ready_commit import ReadyCommit, Unfit
 from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.base.ready import READY_FOLDER, instant_of_record, record_path
 

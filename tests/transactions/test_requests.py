@@ -91,7 +91,7 @@ def test_a_write_after_another_process_has_written(
     table.system.advance(1)
     storage.forget()
     transaction = manager.begin()
-    expect(storage, 8, 6)
+    expect(storage, 7, 5)
     file = add_file(transaction, "a")
     storage.forget()
     commit(transaction, file)

@@ -196,10 +196,9 @@ class CommitLog(LogReader):
             self.projections.show_all(tail.events, self.content)
         self._looked_at = max(self._looked_at, tail.number)
 
-    def ensure_projected(self, tail: Tail) -> None:
-        """The same, at no cost if this process has seen before what has become of the file."""
-        if tail.number != self._looked_at:
-            self.project(tail)
+    def ensure_projected(self, tail: Tail) -> Tail:
+        """As `look`, but at no cost and as it is if this process has seen before what has become of the file."""
+        return tail if tail.number == self._looked_at else self.look(tail)
 
     def look(self, tail: Tail, listing: Snapshot | None = None) -> Tail:
         """The same with the timeline, after completing its projection: one listing, if that is complete.
@@ -222,9 +221,9 @@ class CommitLog(LogReader):
         self.project(tail)
         return replace(tail, listing=self.snapshots.list())
 
-    def look_again(self, tail: Tail) -> None:
-        """Forgets that the file of this tail's slot was there: the table may be a copy from before that."""
-        self._looked_at = min(self._looked_at, tail.number - 1)
+    def has_seen(self, tail: Tail, all_files: bool) -> None:
+        """Takes note of whether all files of this tail's slot are there: the table may be a copy from before that."""
+        self._looked_at = max(self._looked_at, tail.number) if all_files else min(self._looked_at, tail.number - 1)
 
     def content(self, event: Event) -> bytes:
         """The bytes of the event's projection. Errors: `CorruptTable` if they lie beside the log, damaged."""

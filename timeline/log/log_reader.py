@@ -133,6 +133,10 @@ class LogReader:
         """Whether there is a slot of this number, asked anew, decided or not. One that was removed may be missed."""
         return number in self._cache or bool(self._read(number))
 
+    def known(self, number: int) -> Sequence[Event]:
+        """The events of a slot that this process has read."""
+        return self._cache.get(number, ())
+
     def forget_old(self) -> None:
         """Forgets all slots that were read but the last one."""
         for number in sorted(self._cache)[:-1]:

@@ -19,8 +19,9 @@ from lakelatch.transactions.attempts.cancellation import request_cancel
 from lakelatch.transactions.attempts.checks import At, Check, written_since
 from lakelatch.transactions.attempts.earlier_reads import earlier_read
 from lakelatch.transactions.attempts.fate import ended
-from lakelatch.transactions.attempts.group import GroupMember, Turn, found_completed, ready_commit
+from lakelatch.transactions.attempts.group import Turn, found_completed
 from lakelatch.transactions.attempts.intent import Deciding, Intent, Look, Place, added
+from lakelatch.transactions.attempts.ready_commit import GroupMember, ready_commit
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
 from lakelatch.transactions.base.outcome import (
     Added,
@@ -226,7 +227,8 @@ class Commit(Intent[Outcome]):
     def beside_last_look(self) -> Sequence[Callable[[], None]]:
         if self._part is not None:
             self._part.show()
-        return (partial(self._owner.tidy, self._made), *self._owner.announce_next(self._made))
+        removals = self._turn.removals() if self._turn is not None else ()
+        return (partial(self._owner.tidy, self._made), *self._owner.announce_next(self._made), *removals)
 
     def added(self, event: Event, place: Place) -> Committed:
         if place.watch is not None:

@@ -14,28 +14,24 @@ withdraws the record, before its owner goes on with other files.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
 
 from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, Unavailable
-from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.storage.contract import NotFound, PutUnknown
-from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.instant import completed, inflight, is_completed, requested_time
-from lakelatch.timeline.log.commit_log import INLINE_LIMIT_BYTES
 from lakelatch.timeline.log.events import COMPLETE, WITHDRAW, Event
 from lakelatch.timeline.log.lock_names import agree
 from lakelatch.timeline.log.log_reader import Tail
-from lakelatch.timeline.metadata import CommitMetadata
-from lakelatch.timeline.snapshot import Mark, Snapshot
-from lakelatch.transactions.attempts.checks import At, Check
+from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.attempts.checks import At
 from lakelatch.transactions.attempts.intent import Place
+from lakelatch.transactions.attempts.ready_commit import WRONG_VALUES, GroupMember, ReadyCommit, Unfit
 from lakelatch.transactions.base.context import TransactionContext, TransactionState
-from lakelatch.transactions.base.outcome import Changed, Staged
+from lakelatch.transactions.base.outcome import Changed
 from lakelatch.transactions.base.ready import (
     INSTANT_DIGITS,
     READY_FOLDER,
@@ -44,112 +40,16 @@ from lakelatch.transactions.base.ready import (
     remove_record,
 )
 
-_FORMAT = 1
 _READ_MAX = 64  # records that one slot commits
 _SIZE_MAX_BYTES = 16 * 1024 * 1024  # far above any record; what is larger was cut off, and is none
 _TURN_LEAST_NS, _TURN_MOST_NS = 20_000_000, 5_000_000_000
 _REQUESTS = 10  # in the time of so many requests a writer that has the turn should have put its slot
 _TURNS_OF_HOLDER = 2  # which whoever holds the table's lock is given for a slot
-_LATE = 0.3  # of a turn is left to others by one who comes late, with an early time: they may have it
-_LOOKS, _LOOKS_OF_OTHERS = 20, 12  # at the next slot within one turn, by who is next, and by all others
-_WRONG_VALUES = ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError
+_TURNS_MOST = 20  # that are left to those before it, whoever they are
+_GATHERS, _GATHERS_MORE = 0.5, 0.15  # of a turn others are waited for, and at least after one has come
+_CROWD_LEAST = 3  # writers that are worth waiting for
+_LOOKS, _LOOKS_GATHERING = 25, 40  # within one turn: at the next slot or its files, and at who has come
 _log = logging.getLogger("lakelatch.transactions")
-
-
-class Unfit(ValueError):
-    """A file in the folder is no record that this version can read."""
-
-
-@dataclass(frozen=True)
-class ReadyCommit:
-    """The record of a commit that is ready: what others need in order to decide and to commit it.
-
-    `event` has no place yet. `facts` are for the checks of whoever made the files, as plain JSON values. Its files are
-    closed: nothing but them is there, nor will be.
-    """
-
-    state: TransactionState
-    event: Event
-    mode: str
-    strategy: str
-    facts: Mapping[str, Any]
-
-    @property
-    def path(self) -> str:
-        return record_path(self.state.instant)
-
-    def to_bytes(self) -> bytes:
-        mark = self.state.mark
-        names = sorted(mark.names)
-        return checksummed_json(
-            {
-                "format": _FORMAT,
-                "event": self.event.values(),
-                "slot": mark.slot,
-                "time": mark.time,
-                "names": names,
-                "moving": [name for name in names if name in mark.moving],
-                "began_ms": self.state.began_ms,
-                "mode": self.mode,
-                "strategy": self.strategy,
-                "facts": self.facts,
-            }
-        )
-
-    @classmethod
-    def from_bytes(cls, data: bytes, instant: str) -> ReadyCommit:
-        """Errors: `Unfit` for what is no record of this instant."""
-        try:
-            values = open_checksummed_json(data)
-            if values is None or values["format"] != _FORMAT:
-                raise ValueError("its checksum is wrong, or it is of another version")
-            event = Event.of_values(values["event"])
-            if event.instant != instant or event.kind != COMPLETE or event.action not in WRITE_ACTIONS:
-                raise ValueError("it is no write of this instant")
-            if event.content_path or event.undoes or len(event.content) > INLINE_LIMIT_BYTES:
-                raise ValueError("it is no write whose metadata is in it")
-            texts = event.operation_id, event.writer, event.lock_domain, *values["names"], *values["moving"]
-            if not all(isinstance(text, str) for text in texts) or not event.operation_id:
-                raise ValueError("it has values of other types")
-            names, moving = frozenset(values["names"]), frozenset(values["moving"])
-            mark = Mark(int(values["slot"]), str(values["time"]), names, moving)
-            state = TransactionState(instant, event.action, event.operation_id, mark, int(values["began_ms"]))
-            return cls(state, event, str(values["mode"]), str(values["strategy"]), dict(values["facts"]))
-        except _WRONG_VALUES as error:
-            raise Unfit(f"the record of {instant} cannot be read: {error}") from error
-
-
-class GroupMember(Protocol):
-    """What a commit knows that others need, and how it decides theirs."""
-
-    def facts(self) -> Mapping[str, Any] | None:
-        """What others need in order to decide this commit, as plain JSON values; None if they cannot."""
-        ...
-
-    def staged_of(self, record: ReadyCommit) -> Staged:
-        """What another one's record commits. Errors: `Unfit`."""
-        ...
-
-    def checks_of(self, record: ReadyCommit) -> Sequence[Check]:
-        """All checks of another one's record, in order. Errors: `Unfit`."""
-        ...
-
-
-def ready_commit(
-    context: TransactionContext, state: TransactionState, metadata: CommitMetadata, member: GroupMember
-) -> ReadyCommit | None:
-    """The record of a commit, None if others cannot decide it or its metadata is too large to be passed around."""
-    facts = member.facts()
-    if facts is None:
-        return None
-    content = metadata.to_avro()
-    if len(content) > INLINE_LIMIT_BYTES:
-        return None
-    domain = context.log.lock_domain
-    groups = metadata.file_groups()
-    event = Event(COMPLETE, state.action, state.instant, state.operation_id, context.writer, groups, content=content)
-    settings = context.settings
-    return ReadyCommit(state, replace(event, lock_domain=domain), settings.mode, settings.conflict_strategy, facts)
 
 
 class Turn:
@@ -160,7 +60,10 @@ class Turn:
         self._names: list[str] = []
         self._records: dict[str, ReadyCommit] = {}
         self._tail = Tail(0)
-        self._looked: Tail | None = None  # beside the record
+        self._looked: Tail | None = None  # beside the record, or when the own turn came
+        self._listing: Snapshot | None = None  # of the timeline, beside the last look
+        self._superfluous = set[str]()  # paths of records that count no more
+        self._gathered = self._gathers_until_ns = 0
         self._request_ns = self._turn_ns = 0
 
     @property
@@ -205,7 +108,7 @@ class Turn:
         log = self._context.log
         turn_ns = max(_TURN_LEAST_NS, self._request_ns * _REQUESTS, 2 * self._context.elision.queue.try_ns)
         turn_ns = min(turn_ns, _TURN_MOST_NS)
-        has_come = True
+        self._gathers_until_ns = self._context.system.monotonic_ns() + round(_GATHERS * turn_ns)
         while True:
             tail, self._looked = self._looked or self._look(), None
             own = own_completion(self._context, self._record.state, tail)
@@ -213,17 +116,49 @@ class Turn:
                 if not self._wait_for_files(_until(own, tail), turn_ns, ensure_in_time):
                     log.conclude(own, tail)
                 return own, tail
-            instants = self._before(tail)
-            before = min(len(instants), _LOOKS)  # others may stand for as long as they live, and not move
-            patience = max(before, _LATE if has_come and self._names else 0)
-            has_come = False
-            pause_ns = turn_ns / (_LOOKS if before < 2 else _LOOKS_OF_OTHERS)
+            self._leave_out_ended(tail)
+            instants = self._before()
+            if not instants and self._gathers(tail, turn_ns):
+                ensure_in_time()
+                continue
+            before = min(len(instants), _TURNS_MOST)  # others may stand for as long as they live, and not move
+            patience_ns, pause_ns = turn_ns * before, turn_ns / _LOOKS
             follows = partial(log.has_slot, tail.number + 1)
-            if not self._wait_until(follows, patience * turn_ns, pause_ns, ensure_in_time):
-                self._context.elision.passes(instants)
-                self._turn_ns = turn_ns
-                if not self._gives_way(follows, pause_ns, ensure_in_time):
-                    return None
+            if self._wait_until(follows, patience_ns, pause_ns, ensure_in_time):
+                self._looked = self._look_at(tail.number + 1)
+                continue
+            if patience_ns:  # others have come meanwhile
+                looked = self._look()
+                if looked.number > tail.number:
+                    self._looked = looked
+                    continue
+            self._context.elision.passes(instants)
+            self._turn_ns = turn_ns
+            if not self._gives_way(follows, pause_ns, ensure_in_time):
+                return None
+
+    def _gathers(self, tail: Tail, turn_ns: float) -> bool:
+        """Waits for a moment if others are about to come, or are putting a slot, and says whether to look again.
+
+        Those who were committed together are ready together; a slot before all of them are is one more to wait for.
+        """
+        system, names = self._context.system, len(self._names)
+        now_ns = system.monotonic_ns()
+        if names > self._gathered:  # so more may be on their way
+            self._gathered = names
+            self._gathers_until_ns = max(self._gathers_until_ns, now_ns + round(_GATHERS_MORE * turn_ns))
+        if now_ns >= self._gathers_until_ns or not self._are_to_come(tail):
+            return False
+        system.sleep(turn_ns / _LOOKS_GATHERING / 1e9)
+        return True
+
+    def _are_to_come(self, tail: Tail) -> bool:
+        """Whether the last two slots name more writers than are ready, or others came before this one did."""
+        before = self._context.log.known(tail.number - 1)
+        # Nobody writes twice at a time: who began before the slot before the last one is none of its writers.
+        others = [event for event in tail.events if before and event.instant < before[-1].time]
+        expected = max(len(tail.events), len(before) + len(others))
+        return len(self._names) + 1 < expected if expected >= _CROWD_LEAST else bool(self._names)
 
     def _gives_way(self, follows: Callable[[], bool], pause_ns: float, ensure_in_time: Callable[[], None]) -> bool:
         """Lets the lock's holder have the next slot, if it loses them all; False if it takes too long.
@@ -241,7 +176,7 @@ class Turn:
     def place(self) -> tuple[Tail, bool]:
         """The tail of the last look with the timeline, and whether the claim was there; the others' records are read.
 
-        Those that cannot be read, and those of instants that have no claim or are not pending, are removed.
+        Those that cannot be read, and those of instants that have no claim or are not pending, are superfluous.
         """
         context, claims, looks = self._context, set[str](), list[Snapshot]()
         names = self._names[:_READ_MAX]
@@ -253,7 +188,7 @@ class Turn:
         )
         pending = {one for one in self._records if one in claims and _is_pending(looks[0], self._records[one])}
         for instant in sorted(self._records.keys() - pending):
-            remove_record(context.storage, self._records.pop(instant).path)
+            self._superfluous.add(self._records.pop(instant).path)
         return context.log.look(self._tail, self._with_files(looks[0])), self.instant in claims
 
     def others(self, place: Place, first: Event) -> list[Event]:
@@ -267,11 +202,26 @@ class Turn:
         at_once = self._context.settings.side_by_side
         return [replace(event, number=0, time="", at_once=at_once) for event in group[1:]]
 
-    def _look(self) -> Tail:
+    def removals(self) -> Sequence[Callable[[], None]]:
+        """Requests that remove records which count no more; they raise nothing."""
+        return [partial(remove_record, self._context.storage, path) for path in sorted(self._superfluous)]
+
+    def _look(self, beside: Callable[[], None] | None = None) -> Tail:
         tails: list[Tail] = []
-        self._context.storage.together(lambda: tails.append(self._context.log.tail()), self._list)
+        self._listing = None
+        self._context.storage.together(lambda: tails.append(self._context.log.tail()), beside or self._list)
         self._tail = tails[0]
         return self._tail
+
+    def _look_at(self, number: int) -> Tail:
+        """The tail once a slot of this number was read: if that has the own event, it is asked at once for its file."""
+        operation_id = self._record.state.operation_id
+        is_own = any(event.operation_id == operation_id for event in self._context.log.known(number))
+        return self._look(self._list_timeline if is_own else None)
+
+    def _list_timeline(self) -> None:
+        with suppress(Unavailable):  # then it is asked again
+            self._listing = self._context.log.snapshots.list()
 
     def _with_files(self, listing: Snapshot) -> Snapshot:
         """A listing with the files of the tail's slot, whose writer is making them; as it is if that takes too long."""
@@ -284,12 +234,12 @@ class Turn:
 
     def _wait_for_files(self, events: Sequence[Event], time_ns: float, ensure_in_time: Callable[[], None]) -> bool:
         log = self._context.log
-        return self._wait_until(
-            lambda: not log.projections.are_awaited(events, log.snapshots.list()),
-            time_ns,
-            time_ns / _LOOKS,
-            ensure_in_time,
-        )
+
+        def are_there() -> bool:
+            listing, self._listing = self._listing, None
+            return not log.projections.are_awaited(events, log.snapshots.list() if listing is None else listing)
+
+        return self._wait_until(are_there, time_ns, time_ns / _LOOKS_GATHERING, ensure_in_time)
 
     def _wait_until(
         self, is_so: Callable[[], bool], time_ns: float, pause_ns: float, ensure_in_time: Callable[[], None]
@@ -314,16 +264,25 @@ class Turn:
             names = ()
         self._names = sorted(name for name in names if instant_of_record(name) not in ("", self.instant))
 
-    def _before(self, tail: Tail) -> list[str]:
-        """Who has the turn before this commit, as far as the log says, but for those that did not take theirs."""
+    def _leave_out_ended(self, tail: Tail) -> None:
+        """Forgets the records whose instants have ended, as far as the log says: their owners are removing them.
+
+        But of those that had ended when this commit began, or are rolled back, the owners may be dead.
+        """
+        if not self._names:
+            return
+        mark, instants = self._record.state.mark, {name: instant_of_record(name) for name in self._names}
+        events = self._context.log.events_after(mark.slot, tail)
+        ended = {event.instant for event in events if event.kind == COMPLETE}
+        left: set[str | None] = {event.target for event in events if event.kind != COMPLETE}
+        left.update(map(requested_time, filter(is_completed, mark.names)))
+        self._superfluous.update(record_path(one) for one in instants.values() if one in left)
+        self._names = [name for name, one in instants.items() if one not in ended and one not in left]
+
+    def _before(self) -> list[str]:
+        """Who has the turn before this commit, but for those that did not take theirs."""
         passed, others = self._context.elision.queue.passed, map(instant_of_record, self._names)
-        instants = [instant for instant in others if instant < self.instant and instant not in passed]
-        if not instants:
-            return []
-        ended: set[str | None] = set(map(requested_time, filter(is_completed, self._record.state.mark.names)))
-        for event in self._context.log.events_after(self._record.state.mark.slot, tail):
-            ended.add(event.instant if event.kind == COMPLETE else event.target)
-        return [instant for instant in instants if instant not in ended]
+        return [instant for instant in others if instant < self.instant and instant not in passed]
 
     def _read(self, name: str) -> None:
         storage, instant = self._context.storage, instant_of_record(name)
@@ -334,7 +293,7 @@ class Turn:
             return
         except (Unfit, CorruptTable) as error:
             _log.warning("%s: its writer commits it alone", error)
-            remove_record(storage, f"{READY_FOLDER}/{name}")
+            self._superfluous.add(f"{READY_FOLDER}/{name}")
         except (Unavailable, InvalidRequest) as error:
             _log.info("%s is left to its writer: %s", instant, error)
 
@@ -356,7 +315,7 @@ class Turn:
                     at.staged = verdict.staged
                 elif verdict is not None:
                     return None
-        except (LakelatchError, *_WRONG_VALUES) as error:
+        except (LakelatchError, *WRONG_VALUES) as error:
             _log.info("%s is left to its writer: %s", state.instant, error)
             return None
         return record.event

@@ -96,8 +96,7 @@ class MemoryCheck:
         missing = [one for one in last.events if not projections.needs_nothing(one, listing, looked_at=False)]
         if not all(projections.is_awaited(event, listing) for event in missing):
             return False
-        if missing:
-            log.look_again(last)
+        log.has_seen(last, all_files=not missing)
         log.snapshots.take(replace(last, number=last.number - bool(missing), listing=listing))
         return True
 

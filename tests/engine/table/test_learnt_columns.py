@@ -13,7 +13,7 @@ from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.write import MERGE_SCHEMA
 from lakelatch.engine.table.making import prepare_table
 from lakelatch.engine.table.opening import open_table
-from lakelatch.engine.table.schema import learn_slot
+from lakelatch.engine.table.schema import keeps_schema, learn_slot
 from lakelatch.locks.options import PROVIDER
 from lakelatch.storage.contract import Storage
 from lakelatch.system import REAL_SYSTEM
@@ -21,6 +21,12 @@ from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.log.commit_log import SLOTS_KEPT
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.log.log_reader import LogReader
+from lakelatch.timeline.metadata import SCHEMA_KEY, CommitMetadata
+from lakelatch.transactions.attempts.checks import At
+from lakelatch.transactions.attempts.intent import Place
+from lakelatch.transactions.base.context import TransactionState
+from lakelatch.transactions.base.outcome import Changed, Staged
+from lakelatch.transactions.conflicts.report import Work
 from lakelatch.transactions.memory import TableMemory
 
 OPTIONS = {
@@ -81,3 +87,20 @@ def test_who_writes_learns_them_from_the_slot_that_it_has_read_last(storage: Cou
     check = manager_of(other, memory=memory).memory_check
     table = prepare_table(other, Call(OPTIONS).write(), pa.schema([("id", pa.string()), ("v", pa.string())]), check)
     assert table.schema.names == ["id", "v"] and not other.commits_read(), other.story()
+
+
+def test_who_commits_for_many_knows_the_columns_from_the_tail(storage: CountingStorage) -> None:
+    write("id", "v")
+    other = OtherProcess("other", storage)
+    table = open_table(other)
+    write("id", "v", "new")
+    for path in storage.walk(""):
+        other.put(path, storage.read(path))
+    other.forget()
+    manager = manager_of(other)
+    tail, snapshot = manager.context.look()
+    state = TransactionState("20260101000000000", "deltacommit", "operation", snapshot.mark(tail.number), 0)
+    staged = Staged(CommitMetadata((), "UPSERT"), Work())
+    found = keeps_schema(table)(snapshot, At(manager.context, state, Place(tail, snapshot), staged))
+    assert isinstance(found, Changed) and "new" in found.staged.metadata.extra[SCHEMA_KEY]
+    assert not other.commits_read(), other.story()

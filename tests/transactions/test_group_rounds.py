@@ -1,0 +1,197 @@
+"""Whom a leader waits for before it puts a slot, and the requests that those in a group can do without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from group_members import Writer, begin, committed, slots
+from one_table import Table
+
+from lakelatch import failpoints
+from lakelatch.errors import Unavailable
+from lakelatch.storage import MemoryStorage
+from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timeline.instant import TIMELINE_FOLDER
+from lakelatch.timeline.log.events import COMPLETE, LOG_FOLDER, slot_path
+from lakelatch.transactions.attempts.group import _GATHERS, _LOOKS_GATHERING, _TURN_LEAST_NS
+from lakelatch.transactions.base.ready import READY_FOLDER
+
+ALL_OF_IT_NS, ONE_LOOK_NS = round(_GATHERS * _TURN_LEAST_NS), round(_TURN_LEAST_NS / _LOOKS_GATHERING)
+
+
+@pytest.fixture
+def table(request: pytest.FixtureRequest) -> Table:
+    return Table(MemoryStorage(request.node.name))
+
+
+def ready(table: Table, group: str) -> Writer:
+    """A writer that has left its record, and does nothing more."""
+    writer = begin(table, group)
+    with failpoints.active("group.after_record=raise"), pytest.raises(Unavailable):
+        writer.commit()
+    writer.transaction._heartbeat.stop()
+    return writer
+
+
+def put_slot(table: Table, *groups: str) -> list[Writer]:
+    """One slot with a commit for each of these."""
+    members = [ready(table, group) for group in groups[1:]]
+    leader = begin(table, groups[0])
+    leader.commit()
+    return [leader, *members]
+
+
+def waited_ns(table: Table, writer: Writer) -> int:
+    """How long a commit waits where nothing but a wait takes time."""
+    began_ns = table.system.monotonic_ns()
+    writer.commit()
+    return table.system.monotonic_ns() - began_ns
+
+
+def beside(table: Table, at: Callable[[str, str], bool], step: Callable[[], object]) -> FaultyStorage:
+    """A storage where others do this once, right before the first such request."""
+    left = [step]
+
+    def before(operation: str, path: str) -> None:
+        if at(operation, path) and left:
+            left.pop()()
+
+    return FaultyStorage(table.storage, before=before)
+
+
+def of_process(table: Table, storage: FaultyStorage, group: str) -> Writer:
+    return Writer.begin(table.manager(storage=storage), group)
+
+
+# -- who is waited for -----------------------------------------------------------------------------------------------
+
+
+def test_who_was_committed_together_is_waited_for_until_all_are_there(table: Table) -> None:
+    put_slot(table, "a", "b", "c")
+    come: list[Writer] = []
+    looks: list[str] = []
+
+    def is_second_look(operation: str, path: str) -> bool:
+        looks.extend([path] if (operation, path) == ("list", READY_FOLDER) else [])
+        return len(looks) == 2
+
+    storage = beside(table, is_second_look, lambda: come.extend(ready(table, group) for group in "ef"))
+    leader = of_process(table, storage, "d")
+    assert waited_ns(table, leader) == ONE_LOOK_NS
+    assert slots(table)[1:] == [committed(leader, *come)]
+
+
+def test_who_does_not_come_is_waited_for_twice_and_not_for_long(table: Table) -> None:
+    later = [begin(table, group) for group in "def"]  # so they read both of the last slots
+    put_slot(table, "a", "b", "c")
+    assert [waited_ns(table, writer) for writer in later] == [ALL_OF_IT_NS, ALL_OF_IT_NS, 0]
+
+
+@pytest.mark.parametrize("began_before", [True, False])
+def test_who_began_before_the_slot_of_others_is_one_more(table: Table, began_before: bool) -> None:
+    early, leader = begin(table, "c"), begin(table, "d")
+    put_slot(table, "a", "b")
+    (early if began_before else begin(table, "c")).commit()
+    assert waited_ns(table, leader) == (ALL_OF_IT_NS if began_before else 0)
+
+
+def test_each_who_comes_is_a_reason_to_wait_for_the_next(table: Table) -> None:
+    put_slot(table, "a", "b", "c", "x")
+    come: list[Writer] = []
+
+    def is_late(operation: str, path: str) -> bool:
+        return bool(began) and table.system.monotonic_ns() - began[0] >= ALL_OF_IT_NS - ONE_LOOK_NS
+
+    began: list[int] = []
+    storage = beside(table, is_late, lambda: come.append(ready(table, "e")))
+    leader = of_process(table, storage, "d")
+    began.append(table.system.monotonic_ns())
+    assert waited_ns(table, leader) > ALL_OF_IT_NS
+    assert slots(table)[1:] == [committed(leader, *come)]
+
+
+def test_who_has_waited_for_its_turn_takes_those_who_have_come_meanwhile(table: Table) -> None:
+    dead, come = ready(table, "a"), list[Writer]()
+    looks_for_slot = beside(
+        table,
+        lambda operation, path: (operation, path) == ("read", slot_path(1)),
+        lambda: come.append(ready(table, "c")),
+    )
+    leader = of_process(table, looks_for_slot, "b")
+    leader.commit()
+    assert come and slots(table) == [committed(leader, dead, *come)]
+
+
+# -- what nobody has to ask ------------------------------------------------------------------------------------------
+
+
+def test_a_member_asks_for_its_file_beside_its_look_at_the_slot(table: Table) -> None:
+    dead, third = ready(table, "a"), list[Writer]()
+    asked: list[tuple[str, str]] = []
+
+    def is_poll(operation: str, path: str) -> bool:
+        asked.append((operation, path))
+        return (operation, path) == ("read", slot_path(1))
+
+    def others_commit() -> None:
+        third.append(begin(table, "c"))
+        third[0].commit()
+
+    owner = of_process(table, beside(table, is_poll, others_commit), "b")
+    owner.commit()
+    assert slots(table) == [committed(*third, dead, owner)]
+    after = asked[asked.index(("read", slot_path(1))) + 1 :]
+    assert after[:2] == [("list", LOG_FOLDER), ("list", TIMELINE_FOLDER)], after
+    assert ("list", READY_FOLDER) not in after and after.count(("list", TIMELINE_FOLDER)) == 1
+
+
+def test_a_member_asks_again_if_its_file_could_not_be_asked_for(table: Table) -> None:
+    ready(table, "a")
+    third, failed = list[Writer](), list[str]()
+
+    def before(operation: str, path: str) -> None:
+        if (operation, path) == ("read", slot_path(1)) and not third:
+            third.append(begin(table, "c"))
+            third[0].commit()
+        elif third and (operation, path) == ("list", TIMELINE_FOLDER) and not failed:
+            failed.append(path)
+            raise Unavailable("no answer")
+
+    owner = of_process(table, FaultyStorage(table.storage, before=before), "b")
+    owner.commit()
+    assert failed and owner.instant in table.completed()
+
+
+def test_records_of_what_has_ended_since_are_not_read(table: Table) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def note(operation: str, path: str) -> bool:
+        asked.append((operation, path))
+        return False
+
+    leader = of_process(table, beside(table, note, list), "c")
+    ended = put_slot(table, "a", "b")[1]
+    assert table.storage.exists(ended.record)
+    leader.commit()
+    assert ("read_range", ended.record) not in asked and ("delete", ended.record) not in asked
+    begin(table, "d").commit()
+    assert not table.storage.exists(ended.record)
+
+
+def test_a_record_of_what_is_being_rolled_back_since_before_the_leader_began_is_left_out(table: Table) -> None:
+    """Its claim and its inflight file are there, and no slot since the leader's beginning says that it has ended."""
+    dead = ready(table, "a")
+    table.expire(dead.instant)
+
+    def dies(operation: str, path: str) -> None:
+        if operation.startswith("delete"):
+            raise Unavailable("the process that rolls it back has died")
+
+    with suppress(Unavailable):
+        table.manager(storage=FaultyStorage(table.storage, before=dies)).recover()
+    assert table.events()[0].target == dead.instant and table.storage.exists(dead.record)
+    leader = begin(table, "b")
+    leader.commit()
+    assert [event.instant for event in table.events() if event.kind == COMPLETE] == [leader.instant]
