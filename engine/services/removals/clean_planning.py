@@ -290,9 +290,7 @@ class CleanPlanner:
         for file_id, group in groups.items():
             for version in group[self._kept(partition, file_id, group, found) :]:
                 holders = [
-                    one
-                    for one, kept in self._savepoints.items()
-                    if not kept.get(partition, set()).isdisjoint(version.files)
+                    one for one, kept in self._savepoints.items() if kept.get(partition, set()) & set(version.files)
                 ]
                 for one in holders:
                     found.hold(f"savepoint {one}", partition)
