@@ -19,6 +19,7 @@ from lakelatch.format.footers.hidden import FloatLeaves
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.spark.read.folders import Folders, Said
 from lakelatch.spark.read.left_out import in_scans, is_left
+from lakelatch.spark.read.listed import in_few_tasks
 from lakelatch.spark.session.spark_types import to_spark
 from lakelatch.storage.uris import scheme_of
 
@@ -115,7 +116,8 @@ def _native(
             reader = spark.read.schema(wanted)
             if said is not None and not said.by_path:
                 reader = reader.option("basePath", table.storage.full_path(""))
-            frame = reader.parquet(*(_literal(table.storage.full_path(path)) for path in paths))
+            with in_few_tasks(spark, len(paths)):
+                frame = reader.parquet(*(_literal(table.storage.full_path(path)) for path in paths))
             if instants is not None:
                 frame = frame.where(functions.col(COMMIT_TIME_COLUMN).isin(list(instants)))
             if left_out:
