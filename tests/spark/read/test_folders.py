@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 import lakelatch
+from lakelatch.engine.read import by_reader
 from lakelatch.spark.read.folders import Folders
+from lakelatch.spark.read.listed import TASKS, in_few_tasks
 from lakelatch.timeline.table_config import TableConfig
 
 MADE_HERE: dict[str, Any] = {"raw": {"lakelatch.table.checksum": "1"}}
@@ -185,6 +188,64 @@ def test_places_of_other_characters(spark: SparkSession, make_table: Callable[..
     assert rows_and_opened(read) == (rows, len(rows))
     for row in rows:
         assert rows_and_opened(read.where(read["p"] == row[2])) == ([row], 1)
+
+
+@pytest.mark.parametrize("logs", ["small", "overlaid"])
+@pytest.mark.parametrize("named", ["true", "false"])
+def test_below_logs_the_same_files_are_opened(
+    spark: SparkSession, make_table: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, logs: str, named: str
+) -> None:
+    if logs == "overlaid":
+        monkeypatch.setattr(by_reader, "SMALL_LOGS_MAX_BYTES", -1)
+    table = make_table(columns="id int, ts long, p date, v int", partition="p", **{STYLE.replace(".", "__"): named})
+    days = [DAY + timedelta(days) for days in range(5)]
+    rows = [(key, 1, day, key) for day in days for key in range(4)]
+    table.write(rows)
+    table.compact()
+    table.write([(1, 2, day, 100) for day in days[:3]])  # of five folders in two buckets, three have a log
+    rows = sorted((key, 2, day, 100) if key == 1 and day in days[:3] else (key, ts, day, v) for key, ts, day, v in rows)
+    read = lakelatch.read(spark, table.path)
+    overlays = 3 * (logs == "overlaid")  # which lie in one folder
+    assert rows_and_opened(read) == (rows, 10 + overlays)
+    # Of an OR with another column Spark takes what it says of folders that have names, and of no others.
+    for where, wanted, files in [
+        ("p = DATE'2026-11-24'", days[:1], 2),
+        ("p > DATE'2026-11-24' AND p <= '2026-11-27'", days[1:4], 6),
+        ("p = DATE'2026-11-28' OR v > 99 AND p = DATE'2026-11-25'", [days[4], days[1]], 4 if named == "true" else 10),
+    ]:
+        some = [row for row in rows if row[2] in wanted and (" OR " not in where or row[2] == days[4] or row[3] > 99)]
+        assert rows_and_opened(read.where(where)) == (some, files + overlays), where
+
+
+def test_a_join_opens_the_files_of_the_partitions_that_it_finds_where_folders_have_names(
+    spark: SparkSession, make_table: Callable[..., Any]
+) -> None:
+    table = make_table(columns="id int, ts long, p date", partition="p")
+    rows = [(number, 1, DAY + timedelta(number)) for number in range(6)]
+    table.write(rows, **{STYLE: "true"})
+    table.compact()
+    few = spark.createDataFrame([(row[2], "x" if row[0] == 4 else "y") for row in rows], "p date, name string")
+    joined = lakelatch.read(spark, table.path).join(functions.broadcast(few.where("name = 'x'")), "p", "left_semi")
+    found, files = rows_and_opened(joined.select("id", "ts", "p"))
+    assert (found, files) == (rows[4:5], 1)
+
+
+def test_spark_lists_the_files_of_many_partitions_in_few_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(0, 65, 1, 65).write.parquet(str(tmp_path / "many"))
+    files = [str(file) for file in (tmp_path / "many").glob("*.parquet")]
+    assert len(files) == 65
+    for said, tasks in (("10000", 64), ("7", 7)):
+        spark.conf.set(TASKS, said)
+        try:
+            with in_few_tasks(spark, len(files)):
+                read = spark.read.schema("id long").parquet(*files)
+            assert spark.conf.get(TASKS) == said
+            tracker = spark.sparkContext.statusTracker()
+            job = tracker.getJobInfo(max(tracker.getJobIdsForGroup()))
+            assert job is not None and [tracker.getStageInfo(stage).numTasks for stage in job.stageIds] == [tasks]
+        finally:
+            spark.conf.unset(TASKS)
+        assert read.count() == 65
 
 
 def test_what_places_do_not_say_is_asked_of_the_files(spark: SparkSession, make_table: Callable[..., Any]) -> None:
