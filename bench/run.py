@@ -31,6 +31,7 @@ BENCHMARKS = (
     "spark.loading",
     "spark.reading",
     "spark.untouched",
+    "spark.partitions",
     "spark.changing",
     "spark.delta",
     "planning",

@@ -19,6 +19,7 @@ from lakelatch.format.footers.hidden import FloatLeaves
 from lakelatch.format.names import BaseFile, parse_data_file
 from lakelatch.spark.read.folders import Folders, Said
 from lakelatch.spark.read.left_out import in_scans, is_left
+from lakelatch.spark.read.listed import in_few_tasks
 from lakelatch.spark.session.spark_types import to_spark
 from lakelatch.storage.uris import scheme_of
 
@@ -48,7 +49,7 @@ def read_natively(
     if not slices:
         return None
     folders = Folders.of(table.config, schema)
-    if folders is not None and not folders.named and not (with_places or left_out is not None or says_places(spark)):
+    if folders is not None and folders.by_path and not (with_places or left_out is not None or says_places(spark)):
         folders = None
     parts = _by_trust(folders, schema, slices)
     if scheme_of(table.storage.uri) in _READ_BY_ALL:
@@ -113,9 +114,10 @@ def _native(
         is_as_wanted = said is None and not hides_floats and not with_places and not more
         for paths in in_scans([found.base_path or "" for found in slices], left_out):
             reader = spark.read.schema(wanted)
-            if said is not None and said.named:
+            if said is not None and not said.by_path:
                 reader = reader.option("basePath", table.storage.full_path(""))
-            frame = reader.parquet(*(_literal(table.storage.full_path(path)) for path in paths))
+            with in_few_tasks(spark, len(paths)):
+                frame = reader.parquet(*(_literal(table.storage.full_path(path)) for path in paths))
             if instants is not None:
                 frame = frame.where(functions.col(COMMIT_TIME_COLUMN).isin(list(instants)))
             if left_out:

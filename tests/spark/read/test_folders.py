@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 import lakelatch
+from lakelatch.engine.read import by_reader
 from lakelatch.spark.read.folders import Folders
+from lakelatch.spark.read.listed import TASKS, in_few_tasks
 from lakelatch.timeline.table_config import TableConfig
 
 MADE_HERE: dict[str, Any] = {"raw": {"lakelatch.table.checksum": "1"}}
@@ -103,9 +108,149 @@ def test_a_text_with_slashes_is_several_folders(spark: SparkSession, make_table:
         assert rows_and_opened(read.where(where)) == ([(days[n], n) for n in wanted], len(wanted)), where
 
 
+DAY, HOUR = date(2026, 11, 24), datetime(2026, 11, 24, 5)
+#: Of a type: its values, and conditions with the number of files that they open.
+OF_TYPES: dict[str, tuple[list[Any], list[tuple[str, int]]]] = {
+    "date": (
+        [DAY + timedelta(days) for days in (0, 1, 40, -700_000)],
+        [
+            ("p = DATE'2026-11-24'", 1),
+            ("p = '2026-11-25'", 1),
+            ("p BETWEEN DATE'2026-11-25' AND DATE'2027-02-01'", 2),
+            ("CAST(p AS STRING) LIKE '2026-%'", 2),
+            ("year(p) = 2027 OR p = DATE'2026-11-24'", 2),
+            ("p IN (DATE'2026-11-24', DATE'1999-01-01') AND v < 9", 1),
+        ],
+    ),
+    "timestamp": (
+        [HOUR + timedelta(hours=hours, microseconds=7) for hours in (0, 1, 48, -1_000_000)],
+        [
+            ("p = TIMESTAMP'2026-11-24 05:00:00.000007Z'", 1),
+            ("p >= TIMESTAMP'2026-11-24 06:00:00Z'", 2),
+            ("to_date(p) = DATE'2026-11-26'", 1),
+        ],
+    ),
+    "timestamp_ntz": (
+        [HOUR + timedelta(hours=hours, microseconds=7) for hours in (0, 1, 48, -1_000_000)],
+        [
+            ("p = TIMESTAMP_NTZ'2026-11-24 05:00:00.000007'", 1),
+            ("p < TIMESTAMP_NTZ'2026-11-24 05:30:00'", 2),
+        ],
+    ),
+    "decimal(9,2)": (
+        [Decimal(number) for number in ("-1.50", "0.00", "7.05", "1234567.00")],
+        [("p = 7.05", 1), ("p < 1", 2), ("p IN (0, 1234567)", 2)],
+    ),
+    "boolean": ([True, False], [("p", 1), ("NOT p", 1), ("p IS NULL", 1), ("p = 'true'", 1)]),
+}
+
+
+@pytest.mark.parametrize("kind", OF_TYPES)
+@pytest.mark.parametrize("named", ["true", "false"])
+def test_times_decimals_and_truths(spark: SparkSession, make_table: Callable[..., Any], kind: str, named: str) -> None:
+    values, conditions = OF_TYPES[kind]
+    table = make_table(columns=f"id int, ts long, p {kind}, v int", partition="p")
+    rows = [(number, 1, value, number) for number, value in enumerate([*values, None])]
+    table.write(rows, **{STYLE: named})
+    table.compact()
+    read, same = lakelatch.read(spark, table.path), table.frame(rows)
+    assert read.dtypes == same.dtypes
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    try:
+        for where, files in [*conditions, ("true", len(rows))]:
+            wanted = sorted(map(tuple, same.where(where).collect()))
+            assert rows_and_opened(read.where(where)) == (wanted, files), where
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+
+
+@pytest.mark.parametrize("encoded", ["true", "false"])
+def test_places_of_other_characters(spark: SparkSession, make_table: Callable[..., Any], encoded: str) -> None:
+    texts = [
+        "a b",
+        "x+y",
+        "ö",
+        "日本",
+        "o\u0308",
+        "a\u00a0b",
+        "a&b;c,d",
+        "<$>|`~!@()",
+        "\U0001f600",
+        "2013/a b",
+        "plain",
+    ]
+    texts += ["100%", "%41", "a=b?c#d", "'\"", "{[*]}", "t\tu", "+%2B"] * (encoded == "true")
+    table = make_table(columns="id int, ts long, p string", partition="p")
+    rows = [(number, 1, text) for number, text in enumerate(texts)]
+    table.write(rows, **{ENCODED: encoded})
+    table.compact()
+    read = lakelatch.read(spark, table.path)
+    assert rows_and_opened(read) == (rows, len(rows))
+    for row in rows:
+        assert rows_and_opened(read.where(read["p"] == row[2])) == ([row], 1)
+
+
+@pytest.mark.parametrize("logs", ["small", "overlaid"])
+@pytest.mark.parametrize("named", ["true", "false"])
+def test_below_logs_the_same_files_are_opened(
+    spark: SparkSession, make_table: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, logs: str, named: str
+) -> None:
+    if logs == "overlaid":
+        monkeypatch.setattr(by_reader, "SMALL_LOGS_MAX_BYTES", -1)
+    table = make_table(columns="id int, ts long, p date, v int", partition="p", **{STYLE.replace(".", "__"): named})
+    days = [DAY + timedelta(days) for days in range(5)]
+    rows = [(key, 1, day, key) for day in days for key in range(4)]
+    table.write(rows)
+    table.compact()
+    table.write([(1, 2, day, 100) for day in days[:3]])  # of five folders in two buckets, three have a log
+    rows = sorted((key, 2, day, 100) if key == 1 and day in days[:3] else (key, ts, day, v) for key, ts, day, v in rows)
+    read = lakelatch.read(spark, table.path)
+    overlays = 3 * (logs == "overlaid")  # which lie in one folder
+    assert rows_and_opened(read) == (rows, 10 + overlays)
+    # Of an OR with another column Spark takes what it says of folders that have names, and of no others.
+    for where, wanted, files in [
+        ("p = DATE'2026-11-24'", days[:1], 2),
+        ("p > DATE'2026-11-24' AND p <= '2026-11-27'", days[1:4], 6),
+        ("p = DATE'2026-11-28' OR v > 99 AND p = DATE'2026-11-25'", [days[4], days[1]], 4 if named == "true" else 10),
+    ]:
+        some = [row for row in rows if row[2] in wanted and (" OR " not in where or row[2] == days[4] or row[3] > 99)]
+        assert rows_and_opened(read.where(where)) == (some, files + overlays), where
+
+
+def test_a_join_opens_the_files_of_the_partitions_that_it_finds_where_folders_have_names(
+    spark: SparkSession, make_table: Callable[..., Any]
+) -> None:
+    table = make_table(columns="id int, ts long, p date", partition="p")
+    rows = [(number, 1, DAY + timedelta(number)) for number in range(6)]
+    table.write(rows, **{STYLE: "true"})
+    table.compact()
+    few = spark.createDataFrame([(row[2], "x" if row[0] == 4 else "y") for row in rows], "p date, name string")
+    joined = lakelatch.read(spark, table.path).join(functions.broadcast(few.where("name = 'x'")), "p", "left_semi")
+    found, files = rows_and_opened(joined.select("id", "ts", "p"))
+    assert (found, files) == (rows[4:5], 1)
+
+
+def test_spark_lists_the_files_of_many_partitions_in_few_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(0, 65, 1, 65).write.parquet(str(tmp_path / "many"))
+    files = [str(file) for file in (tmp_path / "many").glob("*.parquet")]
+    assert len(files) == 65
+    for said, tasks in (("10000", 64), ("7", 7)):
+        spark.conf.set(TASKS, said)
+        try:
+            with in_few_tasks(spark, len(files)):
+                read = spark.read.schema("id long").parquet(*files)
+            assert spark.conf.get(TASKS) == said
+            tracker = spark.sparkContext.statusTracker()
+            job = tracker.getJobInfo(max(tracker.getJobIdsForGroup()))
+            assert job is not None and [tracker.getStageInfo(stage).numTasks for stage in job.stageIds] == [tasks]
+        finally:
+            spark.conf.unset(TASKS)
+        assert read.count() == 65
+
+
 def test_what_places_do_not_say_is_asked_of_the_files(spark: SparkSession, make_table: Callable[..., Any]) -> None:
     table = make_table(columns="id long, ts long, day string", partition="day")
-    rows = [(1, 1, None), (2, 1, ""), (3, 1, "a b"), (4, 1, "ö"), (5, 1, "__HIVE_DEFAULT_PARTITION__"), (6, 1, "x+y")]
+    rows = [(1, 1, None), (2, 1, ""), (3, 1, "a b"), (4, 1, "ö"), (5, 1, "__HIVE_DEFAULT_PARTITION__"), (6, 1, "x")]
     table.write(rows)
     table.compact()
     read = lakelatch.read(spark, table.path)
@@ -154,14 +299,16 @@ def test_what_no_folder_says_is_asked_of_the_files(spark: SparkSession, make_tab
         ({}, "n=2/day=1", 0),
         ({}, "day=1", 0),
         ({}, "day=/n=2", 0),
+        ({}, "day=1/n=__HIVE_DEFAULT_PARTITION__", 2),
+        ({}, "day=__HIVE_DEFAULT_PARTITION__/n=1", 0),
         ({}, "day=%41/n=2", 0),
         ({"url_encode_partitioning": True}, "day=%41/n=2", 2),
         ({"hive_style_partitioning": False}, "a/2", 2),
         ({"hive_style_partitioning": False}, "a/02", 0),
         ({"hive_style_partitioning": False}, "a/b/2", 0),
         ({"hive_style_partitioning": False}, "2", 0),
-        ({"hive_style_partitioning": False}, "a%41/2", 0),
-        ({"hive_style_partitioning": False}, "a b/2", 0),
+        ({"hive_style_partitioning": False}, "a%41/2", 2),
+        ({"hive_style_partitioning": False}, "a b/2", 2),
         ({"hive_style_partitioning": False}, "__HIVE_DEFAULT_PARTITION__/2", 0),
     ],
 )
