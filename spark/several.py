@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine.options.calls.arguments import Options, Time, merged, moment, reading
 from lakelatch.engine.several.cut import Cut
+from lakelatch.engine.several.refused_inside import RefusedInside
 from lakelatch.engine.several.transaction import TablesTransaction
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
@@ -152,7 +153,7 @@ class transaction(TablesTransaction):
         self.table(table, _session_of(data)).overwrite(data, condition, partitions, options)
 
 
-class _TableInside(Table):
+class _TableInside(RefusedInside, Table):
     """A table inside a transaction: it is read as of the transaction's moment, and its writes are parts.
 
     So is a window of `changes`, unless another end is named; it shows nothing of what the transaction has staged.
@@ -161,6 +162,21 @@ class _TableInside(Table):
     def __init__(self, whole: transaction, spark: SparkSession, path: str, options: Options) -> None:
         super().__init__(spark, path, options)
         self._whole = whole
+
+    def create_view(
+        self,
+        name: str,
+        as_of: Time | None = None,
+        columns: Iterable[str] | None = None,
+        meta_columns: bool | None = None,
+        tasks: int | None = None,
+    ) -> None:
+        raise InvalidRequest(
+            f"the view {name} of {without_secrets(self.path)} would follow the table as it is after each commit, and "
+            "not as this transaction sees it: inside the block make one of a read, with "
+            f"tx.read(spark, table).createOrReplaceTempView({name!r})",
+            option="name",
+        )
 
     def changes(
         self,

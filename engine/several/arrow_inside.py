@@ -12,6 +12,7 @@ from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.options.calls.arguments import Options, Time, merged, moment
 from lakelatch.engine.options.write import OPERATION
 from lakelatch.engine.run.result import CommitResult
+from lakelatch.engine.several.refused_inside import RefusedInside
 from lakelatch.engine.table.opening import open_table
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.system import System
@@ -27,7 +28,7 @@ class Whole(Protocol):
     def run(self, path: str, write: Callable[[], CommitResult | None]) -> None: ...
 
 
-class ArrowTableInside(ArrowTable):
+class ArrowTableInside(RefusedInside, ArrowTable):
     """It is read as of the transaction's moment, and its writes are parts.
 
     A window of `changes` ends at that moment as well, unless another end is named, and shows what others have

@@ -26,11 +26,13 @@ from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.several.arrow_inside import ArrowTableInside
 from lakelatch.engine.several.beside import may_be_staged_beside
-from lakelatch.engine.several.cut import TableMoment, looks_at, open_places, opening, place_of, take_cut
+from lakelatch.engine.several.cut import TableMoment, open_places, opening, place_of, take_cut
+from lakelatch.engine.several.found_tables import FoundTables
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.engine.write.attempt import Write, next_write_is, part_of_thread
 from lakelatch.errors import (
     CommitUnknown,
+    CorruptTable,
     InvalidRequest,
     InvariantBroken,
     LakelatchError,
@@ -42,10 +44,9 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.log.decisions import Decisions
-from lakelatch.timeline.recorded_options import LOG_VERSION, PREPARING_LOG_VERSION
 from lakelatch.timeline.snapshot import Mark
 from lakelatch.timeline.staged import StagedStorage, as_of
-from lakelatch.timeline.table_config import TableConfig, load_table_config
+from lakelatch.timeline.table_config import load_table_config
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.reading import hold_read
 from lakelatch.transactions.several.part import Part
@@ -88,9 +89,7 @@ class TablesTransaction:
         self._handles = {place_of(table): table for table in tables} if not isinstance(tables, str) else {}
         self._open_table = open_table or opening(self._options)
         self._storages = open_places(tables, options, open_table)
-        self._found = looks_at(self._storages, system)
-        for path, (config, _) in self._found.items():
-            _ensure_may_take_part(path, config)
+        self._found = FoundTables(self._storages, system)
         self._parts = Parts[Write](system.new_id(), system)
         self._written: dict[str, list[Part[Write]]] = {}  # what is staged
         self._beside: dict[str, Part[Write]] = {}  # what is being staged beside what the block does
@@ -168,11 +167,19 @@ class TablesTransaction:
         with self._looking:
             if self._moments is None:
                 self.await_staged()  # so that no write begins later than what is read
-                self._moments = {
-                    one.path: one for one in take_cut(self._storages, self._options, self._system, self._open_table)
-                }
+                self._moments = self._take_moments()
             self._read.add(path)
             return self._moments[path]
+
+    def _take_moments(self) -> dict[str, TableMoment]:
+        with self._parts.fixing_moment() as moment:
+            cut = take_cut(self._storages, self._options, self._system, self._open_table)
+            self._found.ensure_same(cut)
+            for one in cut:
+                if one.mark is not None:
+                    storage = self._storages[one.path]
+                    moment[storage.uri] = one.mark, as_of(storage, one.mark)
+        return {one.path: one for one in cut}
 
     def staged_in(self, path: str) -> StagedStorage | None:
         """A table's storage at the moment, with what this transaction has written; None if that is still to come."""
@@ -242,7 +249,9 @@ class TablesTransaction:
             self._at_work.discard(path)
 
     def _begin(self, path: str, write: Callable[[], CommitResult | None]) -> Part[Write]:
-        part = self._parts.add(self._storages[path].uri, self._mark_of(path), self._seen(path))
+        part = self._parts.add(
+            self._storages[path].uri, self._mark_of(path), self._found.names_of(path), self._seen(path)
+        )
         done = partial(copy_context().run, self._write, path, part, write)
         self._system.start_thread(done, f"lakelatch part {part.table}")
         return part
@@ -272,6 +281,7 @@ class TablesTransaction:
             self._written.setdefault(path, []).append(part)
             return
         self._parts.remove(part)
+        self._raise_loss_behind(part.error)
         if isinstance(part.error, CommitUnknown):  # of a slot that it has put for others, who have died
             raise Unavailable(
                 f"nothing of this transaction was committed, since its change of {without_secrets(path)} failed: "
@@ -351,6 +361,7 @@ class TablesTransaction:
         """The error of the whole, from those of its parts."""
         first, shown = errors[0] if errors else None, ", ".join(map(without_secrets, self._written))
         if committed is False:
+            self._raise_loss_behind(first)
             if first is not None and not isinstance(first, CommitUnknown | TransactionEnded):
                 raise first
             why = first.message if isinstance(first, LakelatchError) else "a storage or a lock did not answer in time"
@@ -366,6 +377,13 @@ class TablesTransaction:
             why = f"nobody can say whether the transaction over {shown} is committed: ask lakelatch.resolve"
             raise CommitUnknown(why, **self._parts.doubt) from first
         raise first
+
+    def _raise_loss_behind(self, error: BaseException | None) -> None:
+        """Errors: the loss of a table by which another error is explained, if it may be."""
+        if isinstance(error, Unavailable | TransactionEnded | CorruptTable):
+            loss = self._found.loss()
+            if loss is not None:
+                raise loss from error
 
     def _hold_what_was_read(self) -> None:
         """Makes every table that was read a part, which ends the transaction if others have changed the table since."""
@@ -389,12 +407,3 @@ class TablesTransaction:
         own = merged(getattr(self._handles.get(path), "_options", None), self._options)
         storage = self._storages[path]
         return open_manager(storage, Call(own).services().manager, self._system, config=load_table_config(storage))
-
-
-def _ensure_may_take_part(path: str, config: TableConfig) -> None:
-    if config.log_version < PREPARING_LOG_VERSION:
-        raise InvalidRequest(
-            f"the table at {without_secrets(path)} has {LOG_VERSION}={config.log_version}, and older writers may use "
-            "it, which know no transactions over several tables: call `lakelatch upgrade` once they have ended",
-            option=LOG_VERSION,
-        )

@@ -111,7 +111,7 @@ def history_rows(table: OpenedTable, limit: int | None) -> list[tuple[Any, ...]]
     Only the requested times and actions of the latter are left, and `undone_by` names the restore. Errors:
     `InvalidRequest` for a limit below 1.
     """
-    _ensure_nothing_staged(table, "read its history")
+    _ensure_nothing_staged(table)
     if limit is not None and limit < 1:
         raise InvalidRequest(f"limit={limit}: it is the number of instants to show, or None for all", option="limit")
     completed = WholeTimeline.load(table.storage).active.completed
@@ -139,19 +139,18 @@ def _named(rows: list[tuple[Any, ...]], schema: pa.Schema) -> Listing:
 
 def last_commit_until(table: OpenedTable, time: str) -> str:
     """The requested time of the last write completed until a time. Errors: `InvalidRequest` if there is none."""
-    _ensure_nothing_staged(table, "restore it")
     found = WholeTimeline.load(table.storage).completed(WRITE_ACTIONS, until=time)
     if not found:
         raise InvalidRequest(f"as_of={time}: nothing had been committed to {table.storage.uri} by then", option="as_of")
     return found[-1].requested
 
 
-def _ensure_nothing_staged(table: OpenedTable, what: str) -> None:
+def _ensure_nothing_staged(table: OpenedTable) -> None:
     """Errors: `InvalidRequest` where a transaction over several tables has changes of this one, which have no time."""
     if isinstance(table.storage, StagedStorage) and table.storage.commits:
         raise InvalidRequest(
             f"{without_secrets(table.storage.uri)} has changes in a transaction over several tables that is open: "
-            f"{what} after the block, or with a handle of its own (lakelatch.open)",
+            "read its history after the block, or with a handle of its own (lakelatch.open)",
             option="table",
         )
 

@@ -180,9 +180,8 @@ class Write(Commit, ABC):
         if self._files is None:
             self._transaction = transaction = self.begin(self._kept)
             self.instants += 1
-            if self._part is not None and self._part.mark is not None:
-                seen = self._part.sees
-                transaction.reads_since(self._part.mark, seen.files if seen is not None else frozenset())
+            if self._part is not None:
+                _begin_part(self._part, transaction)
             try:
                 if self._register is not None:
                     self._register.register(transaction)
@@ -266,6 +265,12 @@ class Write(Commit, ABC):
         if failure is error:
             raise error
         raise failure from error
+
+
+def _begin_part(part: Part[Commit], transaction: Transaction) -> None:
+    part.began(transaction.context.storage, transaction.state.seen)
+    if part.mark is not None:
+        transaction.reads_since(part.mark, part.sees.files if part.sees is not None else frozenset())
 
 
 def commit_files(

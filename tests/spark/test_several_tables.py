@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import lakelatch
 from lakelatch import Table
 from lakelatch.errors import InvalidRequest, WriteConflict
+from lakelatch.failpoints import calling
 
 pytestmark = pytest.mark.spark
 
@@ -67,6 +69,45 @@ def test_reads_and_cuts_are_of_one_moment(spark: Any, shop: tuple[Table, Table],
         assert one.read(spark, lines).count() == 2 and one.read(spark, orders.path).collect()[0].total == 30
         again = lakelatch.read(spark, lines.path, {"as.of.instant": one.times[lines.path]})
         assert again.count() == 2
+
+
+def test_what_others_commit_between_a_read_and_the_change_that_is_made_of_it_ends_the_block(
+    spark: Any, shop: tuple[Table, Table]
+) -> None:
+    """The block's first call is the change: its frame is read before the change has begun."""
+    orders, lines = shop
+    others = [Thread(target=orders.update, args=("id = 1", {"total": "41"}))]
+
+    def commit_by_others(_: str) -> None:
+        for other in others[:]:
+            others.clear()
+            other.start()
+            other.join()
+
+    block = lakelatch.transaction([orders, lines])
+    with calling(commit_by_others, ["begin.after_claim"]), pytest.raises(WriteConflict), block as tx:
+        tx.update(orders, "id = 1", {"total": "total + 1"})
+    assert not others and rows(orders) == [(1, 41)]
+
+
+def test_what_acts_at_once_is_refused_by_name(spark: Any, shop: tuple[Table, Table]) -> None:
+    orders, lines = shop
+    before = orders.history().count()
+    with lakelatch.transaction([orders, lines]) as tx:
+        tx.upsert(orders, spark.createDataFrame([(2, 7)], "id int, total int"))
+        table = tx.table(orders)
+        for call in (table.compact, table.cluster, table.clean, table.maintain):
+            with pytest.raises(InvalidRequest, match=f"{call.__name__} of .* outside of the block"):
+                call()
+        with pytest.raises(InvalidRequest, match=r"restore of .* outside of the block"):
+            table.restore("2020-01-01")
+        with pytest.raises(InvalidRequest, match=r"tx.read\(spark, table\).createOrReplaceTempView\('seen'\)"):
+            table.create_view("seen")
+        assert not spark.catalog.tableExists("seen") and orders.history().count() == before
+        tx.read(spark, orders).createOrReplaceTempView("seen")
+        assert rows(orders) == [(1, 30)]
+        assert [tuple(row) for row in spark.sql("SELECT * FROM seen ORDER BY id").collect()] == [(1, 30), (2, 7)]
+    assert rows(orders) == [(1, 30), (2, 7)]
 
 
 def test_a_window_of_changes_ends_at_the_moment_and_is_held_as_any_read(spark: Any, shop: tuple[Table, Table]) -> None:

@@ -19,6 +19,7 @@ from lakelatch.timeline.actions import PENDING_WRITE_ACTIONS, RESTORE, ROLLBACK,
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.history.level_file import ArchivedInstant
 from lakelatch.timeline.history.named_files import Named, expected_of, recall, remember
+from lakelatch.timeline.history.same_table import ensure_same_table
 from lakelatch.timeline.instant import (
     ABORTED,
     CLAIMS_FOLDER,
@@ -258,6 +259,8 @@ def _read(storage: Storage, instant: Instant, read: Callable[[History, ArchivedI
 def _ensure_all_there(storage: StagedStorage, active: Snapshot, history: History) -> None:
     """Errors: `WriteConflict` if what was there at the storage's moment neither counts any more nor was archived."""
     gone = {requested_time(name) for name in storage.there.difference(active.names)}
+    if gone:
+        ensure_same_table(storage, storage.there, active.names)
     undone = gone.difference(history.find_all(gone)) if gone else gone
     if undone:
         raise WriteConflict(

@@ -13,6 +13,7 @@ from lakelatch.errors import WriteConflict
 from lakelatch.storage.uris import without_secrets
 from lakelatch.timeline.actions import WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
+from lakelatch.timeline.history.same_table import ensure_same_table
 from lakelatch.timeline.instant import HISTORY_NAME, Instant, parse_file_name
 from lakelatch.timeline.log.events import COMPLETE, Event
 from lakelatch.timeline.log.log_reader import LogMoved, Tail
@@ -29,6 +30,8 @@ def earlier_read(context: TransactionContext, mark: Mark, begun: Mark) -> Earlie
     """
     events, lacks_slots = _events_between(context, mark, begun)
     gone = _writes(mark.names - begun.names)
+    if gone:
+        ensure_same_table(context.storage, mark.names, begun.names)
     history = History.empty(context.storage)
     # A write that was requested early is archived first, whatever was there when it completed.
     has_left = any(event.kind == COMPLETE and event.file not in begun.names for event in events)

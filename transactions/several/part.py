@@ -9,7 +9,9 @@ from typing import Generic, Protocol, TypeVar
 
 from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError
 from lakelatch.locks.contract import LockProvider
+from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import without_secrets
+from lakelatch.timeline.history.same_table import ensure_same_table
 from lakelatch.timeline.log.events import Event
 from lakelatch.timeline.snapshot import Mark
 from lakelatch.timeline.staged import StagedStorage
@@ -25,6 +27,7 @@ class PartGivenUp(LakelatchError):
 class PartsOfOne(Protocol):
     """All parts of one transaction, as a part calls them."""
 
+    def began(self, part: Part[object]) -> None: ...
     def stage(self, part: Part[object]) -> None: ...
     def follow(self, part: Part[object]) -> Added | Verdict: ...
     def pass_on(self, part: Part[object], found: Added | Verdict) -> None: ...
@@ -39,10 +42,11 @@ class PartsOfOne(Protocol):
 class Part(Generic[W_co]):
     """One write of a table, as its own thread sees it.
 
-    `mark` is the table as the transaction reads it, None if it has not done so yet: what has completed since may be in
-    its way. `has_read`: the same where any change of the table is, because the transaction has read it and is to be
-    serializable. `sees` is the table's storage at that moment, with what the parts before it in the same table have
-    staged; the first of those is its `leader`, which puts one slot for all of them.
+    `mark` is the table as the transaction reads it, None if it has not done so before the part's beginning: what has
+    completed since may be in its way. `has_read`: the same where any change of the table is, because the transaction
+    has read it and is to be serializable. `found_first` are the names on the timeline when the transaction began.
+    `sees` is the table's storage at the mark, with what the parts before it in the same table have staged; the
+    first of those is its `leader`, which puts one slot for all of them.
     """
 
     def __init__(
@@ -50,10 +54,11 @@ class Part(Generic[W_co]):
         parts: PartsOfOne,
         table: str,
         mark: Mark | None,
+        found_first: frozenset[str],
         leader: Part[W_co] | None = None,
         sees: StagedStorage | None = None,
     ) -> None:
-        self._parts, self.table, self.mark, self.sees = parts, table, mark, sees
+        self._parts, self.table, self.mark, self.found_first, self.sees = parts, table, mark, found_first, sees
         self.leader = leader or self
         self.followers: list[Part[W_co]] = []
         self.has_read: Mark | None = None
@@ -77,6 +82,15 @@ class Part(Generic[W_co]):
     def is_last(self) -> bool:
         """Whether no other part of its table comes after it."""
         return (self.leader.followers or [self.leader])[-1] is self
+
+    def began(self, storage: Storage, seen: Mark) -> None:
+        """Says as which it has seen its table at its beginning; from then on its `mark` stays as it is.
+
+        Waits while the moment of all tables is being taken, since that may be earlier than its beginning. Errors:
+        `WriteConflict` if it is another table.
+        """
+        ensure_same_table(storage, self.found_first, seen.names)
+        self._parts.began(self)
 
     def stage(self) -> None:
         """Says that its files are staged, and waits until they are to be committed. Errors: `PartGivenUp`."""

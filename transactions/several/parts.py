@@ -16,7 +16,8 @@ again when the older one is decided. Whatever else ends a part ends them all, wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from operator import attrgetter
@@ -75,6 +76,8 @@ class Parts(Generic[W]):
         self._home_slot = self._watermark = 0  # as its event says
         self._begins_again = False  # whether this try is in vain
         self._outcomes: dict[int, _Outcome] = {}
+        self._fixes_moment = False
+        self._moment: dict[str, tuple[Mark, StagedStorage]] = {}  # of all tables, by their URIs, once it is fixed
         self._aborted: list[tuple[str, list[LastSlot]]] = []  # the decisions of tries in vain, with the slots they had
 
     @property
@@ -82,14 +85,16 @@ class Parts(Generic[W]):
         """The part of the table in which the decision lies."""
         return self._parts[0]
 
-    def add(self, table: str, mark: Mark | None, sees: StagedStorage | None = None) -> Part[W]:
+    def add(
+        self, table: str, mark: Mark | None, found_first: frozenset[str], sees: StagedStorage | None = None
+    ) -> Part[W]:
         """A part of the table with this URI, for a write in a thread of its own, after those that it has already.
 
         `sees` is the table's storage at the transaction's moment, with what these have staged.
         """
         with self._changed:
             leader = next((one for one in self._parts if one.table == table), None)
-            part: Part[W] = Part(self, table, mark, leader, sees)
+            part: Part[W] = Part(self, table, mark, found_first, leader, sees)
             if leader is not None:
                 leader.followers.append(part)
             self._parts.append(part)
@@ -103,7 +108,25 @@ class Parts(Generic[W]):
             if not part.leads:
                 part.leader.followers.remove(part)
 
+    @contextmanager
+    def fixing_moment(self) -> Iterator[dict[str, tuple[Mark, StagedStorage]]]:
+        """The block that puts into this the moment of all tables; parts that begin meanwhile wait for its end."""
+        with self._changed:
+            self._fixes_moment = True
+        try:
+            yield self._moment
+        finally:
+            with self._changed:
+                self._fixes_moment = False
+                self._changed.notify_all()
+
     # -- what the parts' threads call ---------------------------------------------------------------------------------
+
+    def began(self, part: Part[object]) -> None:
+        with self._changed:
+            self._wait(lambda: not self._fixes_moment)
+            if part.mark is None and part.table in self._moment:
+                part.mark, part.sees = self._moment[part.table]
 
     def stage(self, part: Part[object]) -> None:
         with self._changed:

@@ -15,7 +15,7 @@ from several_tables import FIRST, OPTIMISTIC, Tables, rows, values
 
 import lakelatch
 from lakelatch import ArrowTable
-from lakelatch.errors import InvalidRequest, Unavailable, WriteConflict
+from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.failpoints import calling
 
 ARCHIVING = {
@@ -196,7 +196,8 @@ def test_a_table_that_is_removed_before_the_end_gets_no_commit(tmp_path: Path) -
     """Nor do the others: a commit in an empty folder would be seen by nobody."""
     tables = Tables(tmp_path)
     home, removed = tables.paths
-    with pytest.raises(Unavailable, match="was removed"), lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+    told = f"there is no table at file://{removed} any more"
+    with pytest.raises(InvalidRequest, match=told), lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
         for path in tables.paths:
             tx.upsert(path, rows({3: 30}))
         tx.to_arrow(home)
@@ -220,3 +221,61 @@ def test_a_table_that_is_gone_is_not_made_anew(tmp_path: Path, options: Mapping[
         tx.upsert(removed, rows({3: 30}))
     assert values(lakelatch.open(other).to_arrow()) == FIRST
     assert not ArrowTable.is_table(removed)
+
+
+def replace_by_another(path: str) -> None:
+    shutil.rmtree(path)
+    ArrowTable(path, NEW).upsert(rows({9: 90}))
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["home", "other"])
+@pytest.mark.parametrize("read", [False, True], ids=["blind", "after a read"])
+@pytest.mark.parametrize("changed", [False, True], ids=["before its first change", "after it"])
+def test_a_table_in_the_place_of_another_one_is_not_changed(
+    tmp_path: Path, number: int, read: bool, changed: bool
+) -> None:
+    """What the block knows, and what it was told to change, is the table of its beginning."""
+    tables = Tables(tmp_path)
+    replaced, other = tables.paths[number], tables.paths[1 - number]
+    told = f"another table is in the place of file://{replaced}"
+    with pytest.raises(WriteConflict, match=told), lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+        if read:
+            tx.to_arrow(replaced)
+        tx.upsert(other, rows({3: 30}))
+        if changed:
+            tx.upsert(replaced, rows({3: 30}))
+        tx.await_staged()
+        by_others(replace_by_another, replaced)
+        if not changed:
+            tx.upsert(replaced, rows({3: 30}))
+    assert values(lakelatch.open(replaced).to_arrow()) == {9: 90}
+    assert values(lakelatch.open(other).to_arrow()) == FIRST
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["before its first read", "after it"])
+def test_a_table_in_the_place_of_another_one_is_not_read(tmp_path: Path, read: bool) -> None:
+    tables = Tables(tmp_path)
+    (path,) = tables.paths[:1]
+    told = f"another table is in the place of file://{path}"
+    with pytest.raises(WriteConflict, match=told), lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+        if read:
+            tx.to_arrow(path)
+        by_others(replace_by_another, path)
+        tx.to_arrow(path)
+
+
+def test_a_table_whose_commits_were_all_archived_is_still_the_same(tmp_path: Path) -> None:
+    """Nothing of the beginning is left on its timeline; the history says that it was there."""
+    tables = Tables(tmp_path)
+    path, other = tables.paths
+    with lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+        for number in range(4):
+            tables.write(0, {3: number}, 20 + number)
+        by_others(lakelatch.open(path, OPTIMISTIC).compact)
+        for number in range(4):
+            tables.write(0, {3: number}, 30 + number)
+        by_others(partial(lakelatch.archive, path, ARCHIVING))
+        tx.upsert(other, rows({3: 30}))
+        assert values(tx.to_arrow(path)) == {**FIRST, 3: 3}
+        tx.upsert(path, rows({4: 40}))
+    assert tables.now() == [{**FIRST, 3: 3, 4: 40}, {**FIRST, 3: 30}]
