@@ -9,10 +9,10 @@ from lakelatch.errors import InvalidRequest, LakelatchError, WriteConflict
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import without_secrets
 from lakelatch.system import System
-from lakelatch.timeline.history.same_table import ensure_same_table
+from lakelatch.timeline.history.same_table import ensure_same_table, ensure_there
 from lakelatch.timeline.recorded_options import LOG_VERSION, PREPARING_LOG_VERSION
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.table_config import TableConfig, is_table
+from lakelatch.timeline.table_config import TableConfig
 
 
 class FoundTables:
@@ -42,15 +42,10 @@ class FoundTables:
         """That one of the tables is gone, or another one is in its place, which explains any other error; else None."""
         for path, storage in self._storages.items():
             try:
-                if not is_table(storage):
-                    return InvalidRequest(
-                        f"there is no table at {storage.uri} any more: others have removed it since this transaction "
-                        "has begun, and nothing of the transaction was committed in any table. Restore it from a "
-                        "copy, or run the block without it"
-                    )
+                ensure_there(storage)
                 ensure_same_table(storage, self.names_of(path), Snapshot.look(storage).names)
-            except WriteConflict as replaced:
-                return replaced
+            except (InvalidRequest, WriteConflict) as loss:
+                return loss
             except LakelatchError:  # nobody can say so now; the error says more
                 continue
         return None

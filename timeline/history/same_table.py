@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from lakelatch.errors import WriteConflict
+from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import without_secrets
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.instant import HISTORY_NAME, parse_file_name, undoes
+from lakelatch.timeline.table_config import is_table
 
 
 def ensure_same_table(storage: Storage, before: Collection[str], now: Collection[str]) -> None:
@@ -26,3 +27,13 @@ def ensure_same_table(storage: Storage, before: Collection[str], now: Collection
         f"another table is in the place of {without_secrets(storage.uri)}, since this transaction has begun: nothing "
         "of the transaction was committed. Run the block again to change the one that is there now"
     )
+
+
+def ensure_there(storage: Storage) -> None:
+    """Errors: `InvalidRequest` if the table is gone."""
+    if not is_table(storage):
+        raise InvalidRequest(
+            f"there is no table at {storage.uri} any more: others have removed it since this transaction has begun, "
+            "and nothing of the transaction was committed in any table. Restore it from a copy, or run the block "
+            "without it"
+        )

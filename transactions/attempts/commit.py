@@ -10,6 +10,7 @@ from typing import Protocol
 
 from lakelatch.errors import CommitUnknown, InvalidRequest, InvariantBroken
 from lakelatch.failpoints import failpoint
+from lakelatch.timeline.history.same_table import ensure_there
 from lakelatch.timeline.log.events import COMPLETE, WITHDRAW, Event
 from lakelatch.timeline.log.lock_names import WrongLocks
 from lakelatch.timeline.metadata import CHANGES_KEY, FileGroup
@@ -178,6 +179,8 @@ class Commit(Intent[Outcome]):
         event = _completion(self._context, self._owner.state, content, at.staged.groups())
         if self._part is None:
             return event
+        if not place.tail.number:  # else a log that is shorter than it was says so
+            ensure_there(self._context.storage)
         own = self._part.prepared(event, place.tail.number)
         if own is None:
             return Retry("another part of the transaction tries again")

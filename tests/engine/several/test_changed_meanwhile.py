@@ -223,6 +223,21 @@ def test_a_table_that_is_gone_is_not_made_anew(tmp_path: Path, options: Mapping[
     assert not ArrowTable.is_table(removed)
 
 
+def test_so_does_one_that_was_never_written(tmp_path: Path) -> None:
+    """Its log is as long as that of a table that is gone."""
+    paths = [str(tmp_path / name) for name in ("first", "second")]
+    for path in paths:
+        ArrowTable.create(path, rows({1: 1}).schema, key="id", ordering="at")
+    told = f"there is no table at file://{paths[1]} any more"
+    with pytest.raises(InvalidRequest, match=told), lakelatch.transaction(paths, OPTIMISTIC) as tx:
+        for path in paths:
+            tx.upsert(path, rows({3: 30}))
+        tx.await_staged()
+        shutil.rmtree(paths[1])
+    assert lakelatch.open(paths[0]).to_arrow().num_rows == 0
+    assert not list(Path(paths[1]).rglob("*.deltacommit"))
+
+
 def replace_by_another(path: str) -> None:
     shutil.rmtree(path)
     ArrowTable(path, NEW).upsert(rows({9: 90}))
