@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from claims_state import ClaimRules, File, Part, State
+from own_steps import OwnSteps
 
 GOOD, GIVEN_UP = "kept", "given up"
 OVER = ("committed", "gave up", "recovered")
@@ -31,7 +32,12 @@ class ClaimModel:
 
     def __init__(self, rules: ClaimRules) -> None:
         self.rules = rules
-        self._told: dict[State, str | None] = {}  # what a recovery leaves, by the state without its recoverers
+        self._told: dict[tuple[object, ...], str | None] = {}  # what a recovery leaves of what all share
+        self._own_steps: OwnSteps[State] = OwnSteps(State._make, groups=4)
+
+    def forget(self) -> None:
+        self._own_steps.forget()
+        self._told.clear()
 
     def first(self) -> State:
         rules = self.rules
@@ -44,17 +50,28 @@ class ClaimModel:
 
     def steps(self, state: State) -> Iterator[Step]:
         for who, mine in enumerate(state.drivers):
-            if mine.step not in OVER:
-                for done, after in self._drive(state, who, mine):
-                    yield f"w{who} {done}", after
+            if mine.step in ("begin", "take"):  # which look at others
+                yield from self._by_driver(state, who, mine)
+            elif mine.step not in OVER:
+                yield from self._own_steps.steps(state, 0, who, self._by_driver)
         for who, step in enumerate(state.attempts):
             yield from self._attempt(state, who, step)
         for who, step in enumerate(state.beats):
             yield from self._beat(state, who, step)
         for who, mine in enumerate(state.recoverers):
             if mine.step != "recovered" and not (who and state.recoverers[who - 1].step == "look"):
-                for done, after in self._recover(state, who, mine):
-                    yield f"h{who} {done}", after
+                yield from self._own_steps.steps(state, 3, who, self._by_recoverer)
+        yield from self._own_steps.around(state, self._around)
+
+    def _by_driver(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        for done, after in self._drive(state, who, mine):
+            yield f"w{who} {done}", after
+
+    def _by_recoverer(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        for done, after in self._recover(state, who, mine):
+            yield f"h{who} {done}", after
+
+    def _around(self, state: State) -> Iterator[Step]:
         for late in state.air:
             rest = state._replace(air=state.air - {late})
             if isinstance(late, int):
@@ -302,10 +319,10 @@ class ClaimModel:
 
     def _unrecovered(self, state: State) -> str | None:
         """Another recoverer begins anew, so how far those before it have come is nothing to it."""
-        alone = state._replace(recoverers=())
-        if alone not in self._told:
-            self._told[alone] = self._unrecovered_by_one(alone)
-        return self._told[alone]
+        shared = state[4:]
+        if shared not in self._told:
+            self._told[shared] = self._unrecovered_by_one(state._replace(recoverers=()))
+        return self._told[shared]
 
     def _unrecovered_by_one(self, state: State) -> str | None:
         once = self._left_alone(state)
