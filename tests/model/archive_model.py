@@ -59,7 +59,7 @@ class ArchiveModel:
 
     def __init__(self, rules: ArchiveRules) -> None:
         self.rules = rules
-        self._own_steps: OwnSteps[State] = OwnSteps(State._make, groups=2)
+        self._own_steps: OwnSteps[State] = OwnSteps(State, groups=2)
         self._broken: dict[tuple[object, ...], str | None] = {}
 
     def forget(self) -> None:

@@ -33,7 +33,7 @@ class ClaimModel:
     def __init__(self, rules: ClaimRules) -> None:
         self.rules = rules
         self._told: dict[tuple[object, ...], str | None] = {}  # what a recovery leaves of what all share
-        self._own_steps: OwnSteps[State] = OwnSteps(State._make, groups=4)
+        self._own_steps: OwnSteps[State] = OwnSteps(State, groups=4)
 
     def forget(self) -> None:
         self._own_steps.forget()

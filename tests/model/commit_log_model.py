@@ -105,7 +105,7 @@ class LogModel:
             "show_own",
         ]
         self._steps = {name: getattr(self, f"_{name}") for name in names}
-        self._own_steps: OwnSteps[State] = OwnSteps(State._make)
+        self._own_steps: OwnSteps[State] = OwnSteps(State)
 
     def forget(self) -> None:
         self._own_steps.forget()

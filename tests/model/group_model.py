@@ -104,7 +104,7 @@ class GroupModel:
         self._steps: dict[str, Callable[[State, int, Part], Iterator[Step]]] = {
             name: getattr(self, f"_{name}") for name in names
         }
-        self._own_steps: OwnSteps[State] = OwnSteps(State._make)
+        self._own_steps: OwnSteps[State] = OwnSteps(State)
 
     def forget(self) -> None:
         self._own_steps.forget()

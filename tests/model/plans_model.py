@@ -73,7 +73,7 @@ class PlanModel:
 
     def __init__(self, rules: PlanRules) -> None:
         self.rules = rules
-        self._own_steps: OwnSteps[State] = OwnSteps(State._make, groups=2)
+        self._own_steps: OwnSteps[State] = OwnSteps(State, groups=2)
 
     def forget(self) -> None:
         self._own_steps.forget()

@@ -80,7 +80,7 @@ class RestoreModel:
 
     def __init__(self, rules: RestoreRules) -> None:
         self.rules = rules
-        self._own_steps: OwnSteps[State] = OwnSteps(State._make)
+        self._own_steps: OwnSteps[State] = OwnSteps(State)
 
     def forget(self) -> None:
         self._own_steps.forget()

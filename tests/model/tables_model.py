@@ -56,7 +56,7 @@ class TableModel:
         ends = ("show_own", "decide", "read", "behind", "abort", "files")
         steps = {name: getattr(self, f"_{name}") for name in names + ends}
         self._steps: dict[str, Callable[[State, int, Part], Iterator[Step]]] = steps
-        self._own_steps: OwnSteps[State] = OwnSteps(State._make)
+        self._own_steps: OwnSteps[State] = OwnSteps(State)
 
     def forget(self) -> None:
         self._own_steps.forget()
