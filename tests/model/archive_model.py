@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from own_steps import OwnSteps
+
 _ARCHIVER = ("clean", "pick", "record", "remove")
 
 
@@ -57,25 +59,33 @@ class ArchiveModel:
 
     def __init__(self, rules: ArchiveRules) -> None:
         self.rules = rules
+        self._own_steps: OwnSteps[State] = OwnSteps(State, groups=2)
+        self._broken: dict[tuple[object, ...], str | None] = {}
+
+    def forget(self) -> None:
+        self._own_steps.forget()
+        self._broken.clear()
 
     def first(self) -> State:
         return State(("resolve",) * len(self.rules.zombies), (Archiver(),) * self.rules.archivers)
 
     def steps(self, state: State) -> Iterator[Step]:
+        yield from self._own_steps.around(state, self._around)
+        if state.old < state.shown and not (self.rules.prompt and self._on_its_way(state, state.old + 1)):
+            yield f"slot {state.old + 1} is old", state._replace(old=state.old + 1)
+        for who in range(len(state.zombies)):
+            yield from self._own_steps.steps(state, 0, who, self._late)
+        for who in range(len(state.archivers)):
+            yield from self._own_steps.steps(state, 1, who, self._by_archiver)
+
+    def _around(self, state: State) -> Iterator[Step]:
         if state.shown < state.tail:
             shown = state._replace(shown=state.tail, active=state.active | {state.tail})
             yield f"file {state.tail} appears", shown
         elif state.tail < self.rules.instants:
             yield f"slot {state.tail + 1} is created", state._replace(tail=state.tail + 1)
-        if state.old < state.shown and not (self.rules.prompt and self._on_its_way(state, state.old + 1)):
-            yield f"slot {state.old + 1} is old", state._replace(old=state.old + 1)
         if state.watermark < state.tail:
             yield f"the watermark rises to {state.tail}", state._replace(watermark=state.tail)
-        for who, step in enumerate(state.zombies):
-            yield from self._late(state, who, step)
-        for who, mine in enumerate(state.archivers):
-            for done, after in self._archive(state, mine):
-                yield f"archiver {who} {done}", _archives(state, who, after)
 
     def _on_its_way(self, state: State, instant: int) -> bool:
         return any(of == instant and step == "put" for of, step in zip(self.rules.zombies, state.zombies, strict=True))
@@ -96,6 +106,10 @@ class ArchiveModel:
         else:
             late = state._replace(active=state.active | {instant}, shown=max(state.shown, instant))
             yield f"z{who} makes file {instant}", _zombie(late, who, "over")
+
+    def _by_archiver(self, state: State, who: int, mine: Archiver) -> Iterator[Step]:
+        for done, after in self._archive(state, mine):
+            yield f"archiver {who} {done}", _archives(state, who, after)
 
     # -- an archiver ------------------------------------------------------------------------------------------------
 
@@ -133,7 +147,13 @@ class ArchiveModel:
     # -- promises ---------------------------------------------------------------------------------------------------
 
     def broken_promise(self, state: State) -> str | None:
-        """The first promise that does not hold in a state."""
+        """The first promise that does not hold in a state; who is at work does not matter for it."""
+        lies_there = state[2:]
+        if lies_there not in self._broken:
+            self._broken[lies_there] = self._broken_promise(state)
+        return self._broken[lies_there]
+
+    def _broken_promise(self, state: State) -> str | None:
         if state.denied:
             return "a caller was told 'not committed', and it is in the log"
         if not set(range(1, state.shown + 1)) <= state.active | state.history:

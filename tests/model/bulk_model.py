@@ -62,6 +62,13 @@ class BulkModel:
 
     def __init__(self, rules: BulkRules) -> None:
         self.rules = rules
+        self._steps = {
+            "begins": self._begin,
+            "claimed": self._look_at_bucket,
+            "staged": self._check,
+            "checked": self._take_time,
+            "timed": self._create,
+        }
 
     def first(self) -> State:
         rules = self.rules
@@ -70,13 +77,7 @@ class BulkModel:
 
     def steps(self, state: State) -> Iterator[Step]:
         for who, actor in enumerate(state.actors):
-            step = {
-                "begins": self._begin,
-                "claimed": self._look_at_bucket,
-                "staged": self._check,
-                "checked": self._take_time,
-                "timed": self._create,
-            }.get(actor.at)
+            step = self._steps.get(actor.at)
             if step is not None:
                 for label, log, after in step(state, actor):
                     actors = (*state.actors[:who], after, *state.actors[who + 1 :])
@@ -153,9 +154,14 @@ def visible(log: tuple[Slot, ...]) -> frozenset[int]:
 
 
 def _times(state: State) -> set[int]:
-    of_slots = (time for slot in state.log for time in (slot.time, slot.instant))
-    of_actors = (time for actor in state.actors for time in (actor.time, actor.instant))
-    return {0, *of_slots, *of_actors}
+    times = {0}
+    for slot in state.log:
+        times.add(slot.time)
+        times.add(slot.instant)
+    for actor in state.actors:
+        times.add(actor.time)
+        times.add(actor.instant)
+    return times
 
 
 def _now(state: State) -> int:
@@ -165,7 +171,10 @@ def _now(state: State) -> int:
 
 def _ranked(state: State) -> State:
     """The same state with the least numbers for its times: only their order counts."""
-    rank = {time: place for place, time in enumerate(sorted(_times(state)))}
+    times = _times(state)
+    if max(times) < len(times):  # as they are, mostly
+        return state
+    rank = {time: place for place, time in enumerate(sorted(times))}
     log = tuple(slot._replace(time=rank[slot.time], instant=rank[slot.instant]) for slot in state.log)
     actors = tuple(one._replace(time=rank[one.time], instant=rank[one.instant]) for one in state.actors)
     return State(log, actors)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from log_promises import Promises
+from own_steps import OwnSteps
 
 PLAN = "plan"  # in `Rules.roles`: schedules a compaction; any other role but these three writes to that file group
 COMPACTOR = "compactor"  # schedules one and then carries it out
@@ -104,6 +105,10 @@ class LogModel:
             "show_own",
         ]
         self._steps = {name: getattr(self, f"_{name}") for name in names}
+        self._own_steps: OwnSteps[State] = OwnSteps(State)
+
+    def forget(self) -> None:
+        self._own_steps.forget()
 
     def first(self) -> State:
         return State(tuple(Part() for _ in self.rules.roles))
@@ -112,7 +117,7 @@ class LogModel:
         return self._promises.broken(state)
 
     def steps(self, state: State) -> Iterator[Step]:
-        yield from self._around(state)
+        yield from self._own_steps.around(state, self._around)
         begun: dict[str, bool] = {}
         for who, mine in enumerate(state.parts):
             role = self.rules.roles[who]
@@ -121,7 +126,7 @@ class LogModel:
                 continue
             begun[role] = mine.step != "begin" or mine.event > 0
             if mine.step not in OVER:
-                yield from self._glued(state, who, mine)
+                yield from self._own_steps.steps(state, 0, who, self._glued)
 
     def _glued(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         for done, after in self._steps[mine.step](state, who, mine):

@@ -29,6 +29,7 @@ from group_state import (
     tell,
     without,
 )
+from own_steps import OwnSteps
 
 ENDS = ("commit", "rollback")
 FINE: frozenset[str] = frozenset()
@@ -103,6 +104,10 @@ class GroupModel:
         self._steps: dict[str, Callable[[State, int, Part], Iterator[Step]]] = {
             name: getattr(self, f"_{name}") for name in names
         }
+        self._own_steps: OwnSteps[State] = OwnSteps(State)
+
+    def forget(self) -> None:
+        self._own_steps.forget()
 
     def first(self) -> State:
         return State((*(Part() for _ in self.rules.groups), *(Part(does="rollback") for _ in self.rules.victims)))
@@ -111,7 +116,7 @@ class GroupModel:
         return self._promises.broken(state)
 
     def steps(self, state: State) -> Iterator[Step]:
-        yield from self._around(state)
+        yield from self._own_steps.around(state, self._around)
         begun: dict[str, bool] = {}
         for who, mine in enumerate(state.parts):
             if who < self._writers and who not in self._special:
@@ -119,8 +124,10 @@ class GroupModel:
                 if mine.step == "begin" and not begun.get(self.rules.groups[who], True):
                     continue
                 begun[self.rules.groups[who]] = mine.step != "begin"
-            if mine.step != "over":
-                yield from self._glued(state, who, mine)
+            if mine.step == "begin" and who >= self._writers:
+                yield from self._glued(state, who, mine)  # looks at whom it may take for dead
+            elif mine.step != "over":
+                yield from self._own_steps.steps(state, 0, who, self._glued)
 
     @property
     def _special(self) -> tuple[int, ...]:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from own_steps import OwnSteps
+
 OVER = ("committed", "gave up", "cancelled", "too late", "begun", "done")
 DROPPED = -2  # in the place of the file of a completion that leaves it out
 _CARRY_OUT = ("unclaim", "bar", "unpend", "finish", "cancelled")
@@ -71,11 +73,34 @@ class PlanModel:
 
     def __init__(self, rules: PlanRules) -> None:
         self.rules = rules
+        self._own_steps: OwnSteps[State] = OwnSteps(State, groups=2)
+
+    def forget(self) -> None:
+        self._own_steps.forget()
 
     def first(self) -> State:
         return State((Part("begin"),) * self.rules.executors, (Part("look"),) * self.rules.cancellers)
 
     def steps(self, state: State) -> Iterator[Step]:
+        yield from self._own_steps.around(state, self._around)
+        if state.includes < 0:
+            return
+        for who, mine in enumerate(state.executors):
+            if mine.step not in OVER and not (who and state.executors[who - 1].step == "begin"):
+                yield from self._own_steps.steps(state, 0, who, self._by_executor)
+        for who, mine in enumerate(state.cancellers):
+            if mine.step not in OVER and not (who and state.cancellers[who - 1].step == "look"):
+                yield from self._own_steps.steps(state, 1, who, self._by_canceller)
+
+    def _by_executor(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        for done, after in self._execute(state, who, mine):
+            yield f"e{who} {done}", after
+
+    def _by_canceller(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        for done, after in self._cancel(state, who, mine):
+            yield f"c{who} {done}", after
+
+    def _around(self, state: State) -> Iterator[Step]:
         if state.commits < self.rules.writers:
             yield "a writer commits", _append(state, "commit", -1)._replace(commits=state.commits + 1)
         if state.includes < 0:
@@ -85,14 +110,6 @@ class PlanModel:
             yield "the watermark rises to the tail", state._replace(watermark=len(state.log))
         for file in state.air:
             yield f"the request for file {file} is repeated", _make(state._replace(air=state.air - {file}), file)
-        for who, mine in enumerate(state.executors):
-            if mine.step not in OVER and not (who and state.executors[who - 1].step == "begin"):
-                for done, after in self._execute(state, who, mine):
-                    yield f"e{who} {done}", after
-        for who, mine in enumerate(state.cancellers):
-            if mine.step not in OVER and not (who and state.cancellers[who - 1].step == "look"):
-                for done, after in self._cancel(state, who, mine):
-                    yield f"c{who} {done}", after
 
     # -- an executor ------------------------------------------------------------------------------------------------
 

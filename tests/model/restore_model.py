@@ -12,9 +12,11 @@ A reader looks at the timeline, lists data, and looks once more: a commit that d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from own_steps import OwnSteps
 
 _OVER = ("committed", "ended")
 RESTORE = -1  # in the log, in the place of a writer
@@ -78,16 +80,30 @@ class RestoreModel:
 
     def __init__(self, rules: RestoreRules) -> None:
         self.rules = rules
+        self._own_steps: OwnSteps[State] = OwnSteps(State)
+
+    def forget(self) -> None:
+        self._own_steps.forget()
 
     def first(self) -> State:
         return State((Writer(),) * self.rules.writers, executors=(0,) * self.rules.executors)
 
     def steps(self, state: State) -> Iterator[Step]:
-        for done, after in self._steps(state):
-            gone = frozenset(after.victims or ()) - self._counts(after)
-            yield done, after._replace(unseen=after.unseen | gone)
+        yield from self._own_steps.around(state, lambda alone: self._seen(self._around(alone)))
+        for who, mine in enumerate(state.writers):
+            if mine.step not in _OVER and not (who and state.writers[who - 1].step == "begin"):
+                yield from self._own_steps.steps(state, 0, who, self._by_writer)
 
-    def _steps(self, state: State) -> Iterator[Step]:
+    def _seen(self, steps: Iterable[Step]) -> Iterator[Step]:
+        """The steps with what some reader finds after each, or does not."""
+        for done, after in steps:
+            gone = frozenset(after.victims or ()) - self._counts(after)
+            yield done, after if gone <= after.unseen else after._replace(unseen=after.unseen | gone)
+
+    def _by_writer(self, state: State, who: int, mine: Writer) -> Iterator[Step]:
+        return self._seen((f"w{who} {done}", after) for done, after in self._write(state, who, mine))
+
+    def _around(self, state: State) -> Iterator[Step]:
         for who in state.air:
             yield f"the data of w{who} is made once more", _make(state._replace(air=state.air - {who}), who)
         for who in state.late:
@@ -95,10 +111,6 @@ class RestoreModel:
             yield f"the completed file of w{who} is made once more", arrived
         if self.rules.reads:
             yield from self._read(state)
-        for who, mine in enumerate(state.writers):
-            if mine.step not in _OVER and not (who and state.writers[who - 1].step == "begin"):
-                for done, after in self._write(state, who, mine):
-                    yield f"w{who} {done}", after
         if state.victims is None:
             yield from self._plan(state)
         else:

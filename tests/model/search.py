@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 S = TypeVar("S", bound=Hashable)
 
@@ -27,6 +27,13 @@ class Model(Protocol[S]):
     def steps(self, state: S) -> Iterable[tuple[str, S]]: ...
 
     def broken_promise(self, state: S) -> str | None: ...
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A model that keeps what it has found out about states, for as long as it is explored."""
+
+    def forget(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class Planted(NamedTuple):
 
 def explore(model: Model[S], go_on: Callable[[int, int], bool] = lambda states, depth: True) -> Result[S]:
     """Looks at every state; `go_on(states, depth)` is asked now and then, and may end it."""
-    with _no_garbage():
+    with _no_garbage(model):
         return _explored(model, go_on)  # with which all states are gone before garbage is looked for again
 
 
@@ -78,18 +85,20 @@ def _explored(model: Model[S], go_on: Callable[[int, int], bool]) -> Result[S]:
 
 def reachable(model: Model[S]) -> set[S]:
     """Every state, whatever it breaks."""
-    with _no_garbage():
+    with _no_garbage(model):
         return {state for _, state in _breadth_first(model, {})}
 
 
 @contextmanager
-def _no_garbage() -> Iterator[None]:
+def _no_garbage(model: Model[S]) -> Iterator[None]:
     """States have no cycles, and to look for some among millions of tuples takes most of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        if isinstance(model, Remembers):
+            model.forget()
         if enabled:
             gc.enable()
 
@@ -99,12 +108,14 @@ def _breadth_first(model: Model[S], came_from: dict[S, S | None]) -> Iterable[tu
     came_from[first] = None
     waiting = deque([first])
     depth, left_here = 0, 1
+    known = 1
     while waiting:
         state = waiting.popleft()
         yield depth, state
         for _, after in model.steps(state):
-            if after not in came_from:
-                came_from[after] = state
+            came_from.setdefault(after, state)  # so a state is hashed once, which takes as long as a step
+            if len(came_from) > known:
+                known += 1
                 waiting.append(after)
         left_here -= 1
         if left_here == 0:

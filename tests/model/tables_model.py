@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from own_steps import OwnSteps
 from tables_cut import CutReader
 from tables_promises import Promises
 from tables_rules import TableRules
-from tables_stage import begin_parts, is_not_needed
+from tables_stage import begin_parts, may_go
 from tables_state import (
     ABORT,
     COMMIT,
@@ -55,6 +56,10 @@ class TableModel:
         ends = ("show_own", "decide", "read", "behind", "abort", "files")
         steps = {name: getattr(self, f"_{name}") for name in names + ends}
         self._steps: dict[str, Callable[[State, int, Part], Iterator[Step]]] = steps
+        self._own_steps: OwnSteps[State] = OwnSteps(State)
+
+    def forget(self) -> None:
+        self._own_steps.forget()
 
     def first(self) -> State:
         parts = (Part(),) * (self._cut + bool(self.rules.cut))
@@ -80,6 +85,21 @@ class TableModel:
         return bool(afters) and all(self.ends_alone(after, who) for after in afters)
 
     def _all_steps(self, state: State) -> Iterator[Step]:
+        yield from self._own_steps.around(state, self._around)
+        for decision, says in enumerate(state.decisions):
+            if says and may_go(self.rules, self._promises, state, decision, says):
+                yield f"{self._owner(decision)}'s decision is deleted", delete(state, decision)
+        for who, mine in enumerate(state.parts):
+            if mine.step == "begin":  # which may look at others
+                yield from self._labelled(state, who, mine)
+            elif mine.step != "over":
+                yield from self._own_steps.steps(state, 0, who, self._labelled)
+
+    def _labelled(self, state: State, who: int, mine: Part) -> Iterator[Step]:
+        for done, after in self._steps_of(state, who, mine):
+            yield f"{self.label(who)} {done}", after
+
+    def _around(self, state: State) -> Iterator[Step]:
         for late in state.air:
             rest = state._replace(air=without(state.air, late))
             if late.table < 0:
@@ -88,15 +108,8 @@ class TableModel:
                 yield f"a late intent arrives in {table_name(late.table)}", append(rest, late.table, late.event)
             else:
                 yield "a late intent finds its number taken", rest
-        for decision, says in enumerate(state.decisions):
-            if says and self._may_go(state, decision, says):
-                yield f"{self._owner(decision)}'s decision is deleted", delete(state, decision)
         if not self.rules.keeps_undecided:
             yield from self._dropped(state)
-        for who, mine in enumerate(state.parts):
-            if mine.step != "over":
-                for done, after in self._steps_of(state, who, mine):
-                    yield f"{self.label(who)} {done}", after
 
     def _steps_of(self, state: State, who: int, mine: Part) -> Iterator[Step]:
         return self._reader.steps(state, who, mine) if who == self._cut else self._steps[mine.step](state, who, mine)
@@ -109,18 +122,6 @@ class TableModel:
 
     def _owner(self, decision: int) -> str:
         return f"x{decision // self.rules.attempts}"
-
-    def _may_go(self, state: State, decision: int, says: str) -> bool:
-        if not self.rules.deletes:
-            return False
-        who, attempt = divmod(decision, self.rules.attempts)
-        if says == ABORT:
-            return is_not_needed(self.rules, self._promises, state, who, attempt)
-        if self.rules.deletes == "shown":
-            written = set(self.rules.transactions[who]) - set(self.rules.only_read[who])
-            intents = {place: self._promises.intent_of(state, place, who, attempt) for place in written}
-            return all(number in state.tables[place].files for place, number in intents.items())
-        return state.parts[who].told > 0
 
     def _dropped(self, state: State) -> Iterator[Step]:
         """A planted mistake: an archiver takes an intent that nothing decides for one that never will be."""

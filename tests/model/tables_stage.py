@@ -1,10 +1,10 @@
-"""Where the parts of a transaction begin that has read before, and when nobody needs its aborts, in `tables_model`."""
+"""Where the parts of a transaction begin that has read before, and which decisions may go, in `tables_model`."""
 
 from __future__ import annotations
 
 from tables_promises import Promises
 from tables_rules import TableRules
-from tables_state import State
+from tables_state import ABORT, State
 
 
 def begin_parts(
@@ -26,7 +26,21 @@ def begin_parts(
     return begun, tuple(overtaken)
 
 
-def is_not_needed(rules: TableRules, promises: Promises, state: State, who: int, attempt: int) -> bool:
+def may_go(rules: TableRules, promises: Promises, state: State, decision: int, says: str) -> bool:
+    """Whether a decision may be deleted now."""
+    if not rules.deletes:
+        return False
+    who, attempt = divmod(decision, rules.attempts)
+    if says == ABORT:
+        return _is_not_needed(rules, promises, state, who, attempt)
+    if rules.deletes == "shown":
+        written = set(rules.transactions[who]) - set(rules.only_read[who])
+        intents = {place: promises.intent_of(state, place, who, attempt) for place in written}
+        return all(number in state.tables[place].files for place, number in intents.items())
+    return state.parts[who].told > 0
+
+
+def _is_not_needed(rules: TableRules, promises: Promises, state: State, who: int, attempt: int) -> bool:
     """Whether an abort may go: its owner has gone on, and each log with an intent says by itself that it is void."""
     mine = state.parts[who]
     is_past = mine.step == "over" or attempt < mine.attempt
