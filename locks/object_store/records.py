@@ -54,7 +54,7 @@ class ObjectRecords(RecordStore):
         """Of many names, of which few have a record, those that a listing shows are read."""
         wanted = list(names)
         if len(wanted) > _FEW:
-            folders = {name.rpartition("/")[0] + "/" for name in wanted}
+            folders = sorted({name.rpartition("/")[0] + "/" for name in wanted})
             there = {name for folder in folders for name in self.names(folder)}
             wanted = [name for name in wanted if name in there]
         return super().get_all(wanted)

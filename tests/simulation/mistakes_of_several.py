@@ -72,7 +72,6 @@ OF_SEVERAL: dict[str, Mistake] = {
             (
                 "if found.commits:\n",
                 "if found.commits:\n"
-                "        from lakelatch.timeline.log.decisions import DECISIONS_FOLDER\n"
                 "        decisions._home(self.home.table).delete(f'{DECISIONS_FOLDER}/{self._decision}')\n",
             ),
         ),

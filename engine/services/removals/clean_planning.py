@@ -354,7 +354,7 @@ class CleanPlanner:
     def _note_writers(self, names: Iterable[str]) -> None:
         """Notes which paths the writes of these log files name: those are no tombstones, and need no requests."""
         logs = {file.instant for file in map(parse_data_file, names) if isinstance(file, LogFile)}
-        found = [one for one in map(self.whole.find, logs - self._written.keys()) if one is not None]
+        found = [one for one in map(self.whole.find, sorted(logs - self._written.keys())) if one is not None]
         writes = [one for one in found if one.action in WRITE_ACTIONS]
         for one, metadata in zip(writes, self.whole.metadata_of(writes), strict=True):
             self._written[one.requested] = frozenset(stat.path for stat in metadata.stats)
