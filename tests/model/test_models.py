@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from claims_cases import CLAIMS_LONG
 from commit_log_model import LogModel, Rules, State, without_lock
 from group_cases import GROUP_LONG
-from model_cases import CLAIMS_LONG, PLANTED, SMALL
+from model_cases import PLANTED, SMALL
 from search import Case, Planted, explore, reachable
 from tables_cases import ALONE, TABLES_LONG
 from tables_model import TableModel

@@ -9,7 +9,6 @@ from lakelatch.timeline.log.projection import Projections
 from lakelatch.transactions.attempts import group
 from lakelatch.transactions.attempts.checks import At
 from lakelatch.transactions.attempts.commit import Commit
-from lakelatch.transactions.attempts.group import Turn
 
 OF_GROUPS: dict[str, Mistake] = {
     "withdrawn by its file": Mistake(
@@ -18,13 +17,6 @@ OF_GROUPS: dict[str, Mistake] = {
         (("event = run(context, Deciding(decide, state.instant))", "event = None"),),
         seeds=20,
         first=41,
-    ),
-    "withdrawn records are taken": Mistake(
-        Turn,
-        "_decided",
-        (("if is_withdrawn(context, state, place.tail):", "if False:"),),
-        seeds=20,
-        first=25,
     ),
     "members that do not see each other": Mistake(
         At,

@@ -27,13 +27,13 @@ NON_BLOCKING = {MODE: "NON_BLOCKING_CONCURRENCY_CONTROL"}
 
 
 class Beside:
-    """Writes other rows when the next write has begun and written nothing yet."""
+    """Writes other rows when the next write has begun, and has announced its files and written nothing yet."""
 
     def __init__(self, stack: ExitStack, other: Callable[[], Any], times: int = 1) -> None:
         self.results: list[Any] = []
         self._other = other
         self._times = times
-        stack.enter_context(calling(self._write, ["write.before_rows"]))
+        stack.enter_context(calling(self._write, ["mark.after"]))
 
     def _write(self, _: str) -> None:
         if len(self.results) < self._times:

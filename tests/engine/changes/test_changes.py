@@ -213,12 +213,12 @@ def test_what_reads_first_reads_again_after_a_conflict(table: ArrowTable) -> Non
         if left:
             table.upsert(rows([(1, 2, left.pop(), "p")]))
 
-    with calling(disturb, ["write.before_rows"]):
+    with calling(disturb, ["mark.after"]):
         done = table.update("id = 1", {"v": "concat(v, '+')"})
     assert done.conflicts_retried == 1 and rows_of(table)[0] == (1, 2, "theirs+", "p")
     left.append("x")
     never_again = {"hoodie.write.num.retries.on.conflict.failures": 0}
-    with calling(disturb, ["write.before_rows"]), pytest.raises(WriteConflict):
+    with calling(disturb, ["mark.after"]), pytest.raises(WriteConflict):
         table.delete("id = 1", never_again)
     assert rows_of(table)[0] == (1, 2, "x", "p") and len(table.conflicts()) == 2
 

@@ -85,7 +85,7 @@ def test_histories_and_conflicts(table: ArrowTable) -> None:
         if left:
             table.upsert(pa.table({"id": [1], "v": [left.pop()]}))
 
-    with calling(disturb, ["write.before_rows"]), pytest.raises(WriteConflict) as caught:
+    with calling(disturb, ["mark.after"]), pytest.raises(WriteConflict) as caught:
         table.delete("id = 1", {"hoodie.write.num.retries.on.conflict.failures": 0})
     said = dict(shown(caught.value)[1])
     assert said["to"].startswith("deltacommit ") and said["file groups"].startswith("./0000")

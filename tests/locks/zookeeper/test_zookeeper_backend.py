@@ -300,11 +300,12 @@ def test_registers_survive_the_server_and_clients_its_loss(
         assert provider.register("time").advance(1_800_000_000_000) == 1_800_000_000_000
         zookeeper_server.stop()
         zookeeper_server.start()
-        assert provider.register("time").advance(0) == 1_800_000_000_001
+        after = provider.register("time").advance(0)  # a try whose answer was lost costs a value
+        assert 1_800_000_000_000 < after < 1_800_000_000_010
         zookeeper_server.stop()
         zookeeper_server.wipe()
         zookeeper_server.start()
-        assert provider.register("time").advance(0) == 1
+        assert 0 < provider.register("time").advance(0) < 10
         assert provider.acquire("key", SOON_S).release()
     finally:
         zookeeper_server.start()

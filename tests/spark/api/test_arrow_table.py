@@ -138,7 +138,7 @@ def test_a_conflict_is_told_or_tried_again(table: ArrowTable, retries: int) -> N
             table.upsert(rows((1, 2, left.pop())))
 
     options = {"hoodie.write.num.retries.on.conflict.failures": retries}
-    with calling(disturb, ["write.before_rows"]):
+    with calling(disturb, ["mark.after"]):
         if retries:
             assert table.upsert(rows((1, 3, "ours")), options).conflicts_retried == 1
         else:

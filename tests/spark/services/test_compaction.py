@@ -83,7 +83,7 @@ def test_a_write_that_began_before_the_plan_and_completed_after_it_is_kept(make_
     def plan_first(_: str) -> None:
         planned.append(lakelatch.schedule_compaction(table.path, EVERY_LOG))
 
-    with calling(plan_first, ["write.before_rows"]):
+    with calling(plan_first, ["mark.after"]):
         between = table.write([(1, 6, "b"), (2, 1, "c")])
     instant = planned[0]
     assert instant is not None and between.instant < instant < between.completion

@@ -72,12 +72,21 @@ def meanwhile(table: ArrowTable, *steps: Callable[[], object]) -> Callable[[str]
 
 
 @pytest.mark.parametrize("point", ["write.before_rows", "commit.after_lock"])
-def test_what_completes_meanwhile_is_a_conflict(table: ArrowTable, point: str) -> None:
+def test_what_completes_meanwhile_is_a_conflict(table: ArrowTable, by_tasks: None, point: str) -> None:
     """Also if it completed before the rows were merged: the base file is the one at the write's beginning."""
     other = meanwhile(table, lambda: table.upsert(rows(range(2, 4), 2, "other")))
     with calling(other, [point]), pytest.raises(WriteConflict):
         table.upsert(rows(range(1), 5, "lost"))
     assert values(table) == {0: "a0", 1: "a1", 2: "other2", 3: "other3"}
+
+
+def test_who_finds_the_log_later_before_its_files_are_announced_begins_behind_it(table: ArrowTable) -> None:
+    """Rows that were merged into the base file of before are not written."""
+    other = meanwhile(table, lambda: table.upsert(rows(range(2, 4), 2, "other")))
+    with calling(other, ["write.before_rows"]):
+        result = table.upsert(rows(range(3), 1, "late"))
+    assert result.conflicts_retried == 0
+    assert values(table) == {0: "late0", 1: "late1", 2: "other2", 3: "other3"}
 
 
 def test_a_base_file_that_is_gone_before_it_is_merged_is_a_conflict(table: ArrowTable, by_tasks: None) -> None:
@@ -97,7 +106,7 @@ def test_a_base_file_that_is_gone_before_it_is_merged_is_a_conflict(table: Arrow
 
 
 @pytest.mark.parametrize("point", ["write.before_rows", "commit.after_lock"])
-def test_a_further_try_merges_anew(table: ArrowTable, point: str) -> None:
+def test_a_further_try_merges_anew(table: ArrowTable, by_tasks: None, point: str) -> None:
     other = meanwhile(table, lambda: table.upsert(rows(range(2, 4), 2, "other")))
     with calling(other, [point]):
         result = table.upsert(rows(range(3), 1, "late"), RETRIED)
