@@ -38,7 +38,7 @@ def page(browser: Browser, served: Served) -> Iterator[Page]:
     """The page, opened by its URL. What goes wrong in it fails the test."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     opened = context.new_page()
-    opened.set_default_timeout(10_000)
+    opened.set_default_timeout(60_000)
     problems: list[str] = []
     opened.on("pageerror", lambda error: problems.append(str(error)))
     opened.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)

@@ -50,10 +50,10 @@ def ints(*values: int) -> pa.Array:
     return pa.array(values, pa.int32())
 
 
-def meanwhile(work: Callable[[], object], begin: Callable[[], T]) -> T:
+def meanwhile(work: Callable[[], object], begin: Callable[[], T], point: str = "write.before_rows") -> T:
     """`begin`, and `work` in the middle of it."""
     waiting = [work]
-    with calling(lambda _: waiting.pop()() if waiting else None, ["write.before_rows"]):
+    with calling(lambda _: waiting.pop()() if waiting else None, [point]):
         return begin()
 
 
@@ -82,6 +82,7 @@ def test_names_that_differ_only_in_case_are_one(table: ArrowTable) -> None:
         meanwhile(
             lambda: table.upsert(row(2, p=pa.array([{"x": 1}]), w=ints(1)), MERGE),
             lambda: table.upsert(row(3, p=pa.array([{"x": 1}]), W=ints(1)), MERGE),
+            "mark.after",
         )
     nulls = {**MERGE, "hoodie.write.set.null.for.missing.columns": "true"}
     for name, data in (("W", row(3, W=ints(1))), ("p.X", row(3, p=pa.array([{"X": 1}])))):
