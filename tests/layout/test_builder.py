@@ -27,6 +27,7 @@ PAST_THE_BUILDER = {
     "tests/spark/write/bulk_loads/test_sorted_runs.py",
     "tests/spark/write/refusals/test_refused_rows.py",
     *(f"tests/spark/write/test_{name}.py" for name in ("batches", "overwrite")),
+    "tests/support/storages/opened.py",
     "tests/transactions/early/test_detection.py",
     "tests/transactions/marker_server/test_server.py",
     *(f"tests/transactions/test_{name}.py" for name in ("attempt", "foreign", "group_ends")),

@@ -194,11 +194,12 @@ def test_a_large_log_is_compacted_however_many_logs_others_have(table: LiveTable
         bases.put(partition, [(1, 0, "x" * 64)])
     bases.commit()
     table.compact()
-    for number in range(3):
+    for number in range(4):
         writing = table.begin()
         for partition in others:
             writing.put(partition, [(1, number, "y")])
         writing.commit()
+    table.write([(key, 8, " ".join(map(str, range(2_000)))) for key in range(4)])
     storage = LargeLogs(table.storage)
     upserted(table, 9, off)
     found = upserted(table, 10, EACH, storage).services
