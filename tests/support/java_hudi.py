@@ -35,7 +35,7 @@ OLDER_VERSION = "1.0.2"  # the oldest that reads tables of ours, those of versio
 PROCESS = ROOT / "tests" / "java" / "hudi_process.py"
 LOG_LINES = 40
 POLL_S = 0.002
-KILL_LIMIT_S = 120
+KILL_LIMIT_S = 300
 Rows = list[dict[str, Any]]
 
 
