@@ -183,18 +183,16 @@ class ArrowTable(StaysOpen):
         """The rows written by commits that completed after one time and until another, as they are at its end.
 
         With `images` one row for each commit and key that it changed: `op` is `i`, `u` or `d`, `ts_ms` the commit's
-        requested time as Hudi has it, and `before` and `after` are structs of the table's columns as they are at the
-        window's end. Both are streams, one file slice at a time. Errors: `InvalidRequest` for a window that needs files
-        which a clean has removed.
+        requested time as Hudi has it, and `before` and `after` are structs of the columns as they are at the window's
+        end. Both are streams, one file slice at a time. Errors: `InvalidRequest` if a clean has removed files of it.
         """
         if not images:
-            return self._read(window(after, until), columns, meta_columns)
+            return self._read(self._window(after, until), columns, meta_columns)
         if columns is not None or meta_columns:
             raise InvalidRequest("images=True goes without columns and meta_columns: select from the images")
-        asked = Call({**self._options, **window(after, until)}).read()
-        plan = plan_images(
-            open_storage(self.path, asked.storage), asked, self._system, of_any_table=True
-        ).with_structs()
+        asked = Call({**self._options, **self._window(after, until)}).read()
+        storage = open_storage(self.path, asked.storage)
+        plan = plan_images(storage, asked, self._system, of_any_table=True).with_structs()
         batches = (batch for change in plan.slices for batch in plan.read(change))
         return pa.RecordBatchReader.from_batches(plan.schema, (batch.cast(plan.schema) for batch in batches))
 
@@ -363,6 +361,9 @@ class ArrowTable(StaysOpen):
 
     def _open(self) -> OpenedTable:
         return open_table(open_place(self.path, self._options))
+
+    def _window(self, after: Time, until: Time | None) -> Options:
+        return window(after, until)
 
     def _now(self) -> Options:
         """The options of a read of now; a transaction over several tables reads its own moment."""

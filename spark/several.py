@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lakelatch.engine.options.calls.arguments import Options, Time, merged, moment, reading
 from lakelatch.engine.several.cut import Cut
@@ -163,14 +163,7 @@ class _TableInside(RefusedInside, Table):
         super().__init__(spark, path, options)
         self._whole = whole
 
-    def create_view(
-        self,
-        name: str,
-        as_of: Time | None = None,
-        columns: Iterable[str] | None = None,
-        meta_columns: bool | None = None,
-        tasks: int | None = None,
-    ) -> None:
+    def create_view(self, name: str, *given: object, **options: object) -> NoReturn:
         raise InvalidRequest(
             f"the view {name} of {without_secrets(self.path)} would follow the table as it is after each commit, and "
             "not as this transaction sees it: inside the block make one of a read, with "
@@ -178,16 +171,9 @@ class _TableInside(RefusedInside, Table):
             option="name",
         )
 
-    def changes(
-        self,
-        after: Time,
-        until: Time | None = None,
-        columns: Iterable[str] | None = None,
-        meta_columns: bool | None = None,
-        images: bool = False,
-    ) -> DataFrame:
+    def _window(self, after: Time, until: Time | None) -> Options:
         now = self._whole.moment_of(self.path)
-        return super().changes(after, now if until is None else until, columns, meta_columns, images)
+        return super()._window(after, now if until is None else until)
 
     def _read(
         self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None, where: Expression | None = None

@@ -177,8 +177,10 @@ class Table:
         if images:
             if columns is not None or meta_columns:
                 raise InvalidRequest("images=True goes without columns and meta_columns: select from the images")
-            return read_images(self.spark, self.path, Call({**self._options, **window(after, until)}).read(), True)
-        return self._read(window(after, until), columns, meta_columns)
+            return read_images(
+                self.spark, self.path, Call({**self._options, **self._window(after, until)}).read(), True
+            )
+        return self._read(self._window(after, until), columns, meta_columns)
 
     @property
     def schema(self) -> StructType:
@@ -354,6 +356,9 @@ class Table:
         self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None, where: Expression | None = None
     ) -> DataFrame:
         return read(self.spark, self.path, self._reading(more, columns, meta_columns), where)
+
+    def _window(self, after: Time, until: Time | None) -> Options:
+        return window(after, until)
 
     def _reading(self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None) -> dict[str, object]:
         return reading({**self._options, **more}, columns, meta_columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -39,16 +39,9 @@ class ArrowTableInside(RefusedInside, ArrowTable):
         super().__init__(path, options, system)
         self._whole = whole
 
-    def changes(
-        self,
-        after: Time,
-        until: Time | None = None,
-        columns: Iterable[str] | None = None,
-        meta_columns: bool | None = None,
-        images: bool = False,
-    ) -> pa.RecordBatchReader:
+    def _window(self, after: Time, until: Time | None) -> Options:
         now = self._whole.moment_of(self.path)
-        return super().changes(after, now if until is None else until, columns, meta_columns, images)
+        return super()._window(after, now if until is None else until)
 
     def _now(self) -> Options:
         return moment(self._whole.moment_of(self.path))

@@ -33,7 +33,7 @@ def ensure_there(storage: Storage) -> None:
     """Errors: `InvalidRequest` if the table is gone."""
     if not is_table(storage):
         raise InvalidRequest(
-            f"there is no table at {storage.uri} any more: others have removed it since this transaction has begun, "
-            "and nothing of the transaction was committed in any table. Restore it from a copy, or run the block "
-            "without it"
+            f"there is no table at {without_secrets(storage.uri)} any more: others have removed it since this "
+            "transaction has begun, and nothing of the transaction was committed in any table. Restore it from a copy, "
+            "or run the block without it"
         )

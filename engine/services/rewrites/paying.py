@@ -31,7 +31,6 @@ from lakelatch.format.slices.table_view import TableView
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import CLUSTERING, COMMIT, COMPACTION, DELTA_COMMIT, REPLACE_COMMIT
 from lakelatch.timeline.instant import Instant
-from lakelatch.timeline.log.whole_timeline import read_commit
 from lakelatch.timeline.metadata import CompactionOperation, FileGroup
 from lakelatch.timeline.plans.clustering_plan import ClusteringGroup
 from lakelatch.timeline.snapshot import Snapshot
@@ -162,7 +161,7 @@ def _likely(view: TableView) -> list[FileSlice]:
         return with_logs
     lately = view.timeline.by_action.get(DELTA_COMMIT, ())[-_LATELY:]
     written: Counter[FileGroup] = Counter()
-    for metadata in view.storage.together(*(partial(read_commit, view.storage, one) for one in lately)):
+    for metadata in view.whole.metadata_of(lately):
         written.update({(one.partition, one.file_id): one.file_size_bytes for one in metadata.stats})
     draw = lately[-1].requested if lately else ""
     orders: tuple[Callable[[FileSlice], int], ...] = (

@@ -145,17 +145,23 @@ def test_so_does_a_restore_that_is_under_way(tmp_path: Path) -> None:
     assert len(found) == 1 and tables.now()[0] == FIRST
 
 
+def _archived_by_others(tables: Tables) -> None:
+    """All that the first table had until now is archived."""
+    path = tables.paths[0]
+    for number in range(4):
+        tables.write(0, {3: number}, 20 + number)
+    by_others(lakelatch.open(path, OPTIMISTIC).compact)
+    for number in range(4):
+        tables.write(0, {3: number}, 30 + number)
+    by_others(partial(lakelatch.archive, path, ARCHIVING))
+
+
 def test_what_is_archived_meanwhile_is_seen_as_before(tmp_path: Path) -> None:
     tables = Tables(tmp_path)
     path = tables.paths[0]
     with lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
         assert values(tx.to_arrow(path)) == FIRST
-        for number in range(4):
-            tables.write(0, {3: number}, 20 + number)
-        by_others(lakelatch.open(path, OPTIMISTIC).compact)
-        for number in range(4):
-            tables.write(0, {3: number}, 30 + number)
-        by_others(partial(lakelatch.archive, path, ARCHIVING))
+        _archived_by_others(tables)
         assert tx.mark_of(path).snapshot().writes[0].file_name not in os.listdir(f"{path}/.hoodie/timeline")
         assert values(tx.to_arrow(path)) == FIRST
 
@@ -284,12 +290,7 @@ def test_a_table_whose_commits_were_all_archived_is_still_the_same(tmp_path: Pat
     tables = Tables(tmp_path)
     path, other = tables.paths
     with lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
-        for number in range(4):
-            tables.write(0, {3: number}, 20 + number)
-        by_others(lakelatch.open(path, OPTIMISTIC).compact)
-        for number in range(4):
-            tables.write(0, {3: number}, 30 + number)
-        by_others(partial(lakelatch.archive, path, ARCHIVING))
+        _archived_by_others(tables)
         tx.upsert(other, rows({3: 30}))
         assert values(tx.to_arrow(path)) == {**FIRST, 3: 3}
         tx.upsert(path, rows({4: 40}))
