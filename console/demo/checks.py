@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,7 +13,9 @@ from lakelatch.console.demo.flights import sorted_by_key
 from lakelatch.console.demo.plan import ACTUALS, FEEDS, KEY_FIELDS, DemoPlan
 from lakelatch.console.demo.replay import Step, differences, read_with_hudi
 from lakelatch.spark.session.local_session import open_session
+from lakelatch.timeline.actions import COMPACTION
 from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.ui.entries import Entry
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Check:
     detail: str
 
 
-def final_checks(plan: DemoPlan, source: pa.Table, workers: dict[str, dict[str, object]]) -> list[Check]:
+def final_checks(plan: DemoPlan, source: pa.Table, entries: Sequence[Entry], conflicts: int) -> list[Check]:
     """Reads the table with Spark and with hudi-rs, and compares both with the source."""
     columns = [*source.column_names, "feed"]
     expected = sorted_by_key(source)
@@ -56,7 +59,7 @@ def final_checks(plan: DemoPlan, source: pa.Table, workers: dict[str, dict[str, 
             "the actuals, whichever feed committed last" if late == 0 else f"the timetable won {late:,} times",
         ),
         _times_check(plan),
-        _overlap_check(plan, workers),
+        _overlap_check(entries, conflicts),
         Check(
             "hudi-rs reads the same rows",
             not against_hudi,
@@ -81,27 +84,22 @@ def _times_check(plan: DemoPlan) -> Check:
     return Check("times strictly increase along the log", ok and bool(times), f"{len(times)} slots, up to {tail.time}")
 
 
-def _overlap_check(plan: DemoPlan, workers: dict[str, dict[str, object]]) -> Check:
-    """Checks that the two feeds and the compactor really ran at the same time.
+def _overlap_check(entries: Sequence[Entry], conflicts: int) -> Check:
+    """Checks that the two feeds and a compaction, whoever ran it, really happened at the same time.
 
     Under optimistic control commits on the same file groups never overlap: there, conflicts show it.
     """
-    first, last, compactions = (_spans(workers, name) for name in plan.workers)
+    done = [(entry, (entry.requested, entry.completion)) for entry in entries if entry.completion]
+    first, last = ([span for entry, span in done if entry.writer == feed and not entry.service] for feed in FEEDS)
+    compactions = [span for entry, span in done if entry.service == COMPACTION]
     together = sum(_overlap(one, other) for one in first for other in last)
     overlapping = sum(any(_overlap(compaction, commit) for commit in (*first, *last)) for compaction in compactions)
-    conflicts = sum(int(str(workers[name]["conflicts"])) for name in FEEDS)
     return Check(
         "they wrote at the same time",
         together + conflicts > 0 and overlapping > 0,
         f"{together} pairs of overlapping commits, {conflicts} conflicts retried, "
         f"{overlapping} compactions during commits",
     )
-
-
-def _spans(workers: dict[str, dict[str, object]], name: str) -> list[tuple[str, str]]:
-    spans = workers[name]["spans"]
-    assert isinstance(spans, list)
-    return spans
 
 
 def _overlap(one: tuple[str, str], other: tuple[str, str]) -> bool:

@@ -53,6 +53,11 @@ class DemoReport:
     def ok(self) -> bool:
         return all(check.ok for check in self.checks)
 
+    @property
+    def conflicts(self) -> int:
+        """How many conflicts the processes have met, and tried again after."""
+        return sum(int(str(worker["conflicts"])) for worker in self.workers.values())
+
     def to_json(self) -> dict[str, object]:
         return {
             "ok": self.ok,
@@ -83,7 +88,7 @@ def run_demo(plan: DemoPlan, console: Console) -> DemoReport:
         clock.lap("write")
         report.workers = {name: _summary(plan, name) for name in plan.workers}
         report.entries = timeline_entries(plan.storage)
-        report.checks = final_checks(plan, source, report.workers)
+        report.checks = final_checks(plan, source, report.entries, report.conflicts)
         clock.lap("check")
         if plan.services:  # what was cleaned and archived cannot be replayed
             report.checks += [services_check(plan), cancelled_check(plan), small_check(plan)]
@@ -235,7 +240,6 @@ def _summary(plan: DemoPlan, name: str) -> dict[str, object]:
         "conflicts": sum(int(str(event["conflicts_retried"])) for event in commits),
         "median_s": seconds[len(seconds) // 2] if seconds else 0.0,
         "span_s": (max(at) - min(at)) / 1000 if at else 0.0,
-        "spans": [(str(event["instant"]), str(event["completion"])) for event in commits],
     }
 
 
@@ -252,10 +256,9 @@ def _why(plan: DemoPlan, name: str) -> str:
 
 
 def _title(plan: DemoPlan, report: DemoReport) -> str:
-    conflicts = sum(int(str(worker["conflicts"])) for worker in report.workers.values())
     kind = "non-blocking" if plan.mode == "nbcc" else "optimistic"
     does = "keeps the table" if plan.services else "compacts"
-    return f"Two Spark jobs upsert the same flights while a third {does} ({kind}, {conflicts} conflicts)"
+    return f"Two Spark jobs upsert the same flights while a third {does} ({kind}, {report.conflicts} conflicts)"
 
 
 def progress_bars(console: Console) -> Progress:
