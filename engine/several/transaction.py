@@ -337,11 +337,14 @@ class TablesTransaction:
         decisions = Decisions(home, self._system, self._open_table)
         try:
             committed = self._parts.commit(decisions)
-        except BaseException:
+        except BaseException as error:
             with suppress(LakelatchError):
                 self._parts.abort(decisions)
-            self._end()
-            raise
+            committed = self._parts.is_committed
+            if not committed or not isinstance(error, LakelatchError):
+                self._end()
+                raise
+            _log.warning("what followed a decision failed, and it commits all the same: %s", error.message)
         has_ended = self._parts.await_ended(partial(self._forget, decisions, home) if committed else None)
         if committed is False and has_ended:
             self._forget(decisions, home)

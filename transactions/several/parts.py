@@ -75,6 +75,7 @@ class Parts(Generic[W]):
         self._decision = ""  # its name in this try
         self._home_slot = self._watermark = 0  # as its event says
         self._begins_again = False  # whether this try is in vain
+        self.is_committed = False  # whether a decision is known that commits them
         self._outcomes: dict[int, _Outcome] = {}
         self._fixes_moment = False
         self._moment: dict[str, tuple[Mark, StagedStorage]] = {}  # of all tables, by their URIs, once it is fixed
@@ -275,10 +276,11 @@ class Parts(Generic[W]):
             decisions.remove_below(self._watermark, lambda table: LogReader(table).tail_number())
 
     def abort(self, decisions: Decisions) -> None:
-        """Decides what an interrupt has left undecided, as others would do much later. Errors: those of the storage."""
+        """Decides what an error has left undecided, as others would do much later. Errors: those of the storage."""
         if self._decision:
-            found = decisions.decide(self.home.table, self._decision, ABORT)
-            self._end_try(_Outcome.COMMIT if found.commits else _Outcome.ABORT)
+            if not self.is_committed:
+                self.is_committed = decisions.decide(self.home.table, self._decision, ABORT).commits
+            self._end_try(_Outcome.COMMIT if self.is_committed else _Outcome.ABORT)
 
     def give_up(self) -> None:
         """Ends all parts that are still at work, because the block has failed or was interrupted."""
@@ -331,6 +333,7 @@ class Parts(Generic[W]):
                 "to write there, or bring that storage back; until then other writers of these tables wait",
                 **self.doubt,
             ) from error
+        self.is_committed = found.commits
         failpoint("several.after_decision")
         if found.commits:
             return _Outcome.COMMIT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Barrier, Event, Thread, current_thread
 from typing import Any
@@ -12,8 +13,8 @@ from several_tables import FIRST, OPTIMISTIC, Tables, killed_at, rows, values
 
 import lakelatch
 from lakelatch.engine.several.transaction import TablesTransaction
-from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError, Unavailable, WriteConflict
-from lakelatch.failpoints import active, calling
+from lakelatch.errors import CommitUnknown, InvalidRequest, Unavailable, WriteConflict
+from lakelatch.failpoints import calling
 from lakelatch.storage import open_storage
 from lakelatch.storage.contract import PutUnknown
 from lakelatch.testing.faults.plan import Fault
@@ -198,12 +199,28 @@ def test_resolve_believes_the_table_where_its_decision_is_gone(tables: Tables) -
     assert name not in {one.name for one in folder.iterdir()}
 
 
+def interrupted(_: str) -> None:
+    raise KeyboardInterrupt
+
+
+def fails(_: str) -> None:
+    raise Unavailable("the storage does not answer")
+
+
+@pytest.mark.parametrize("failing", [interrupted, fails])
 @pytest.mark.parametrize("point", ["several.before_decision", "several.after_decision"])
-def test_an_interrupt_leaves_nobody_waiting(tables: Tables, point: str) -> None:
-    """What it comes before is aborted at once, and what it comes after is shown: heartbeats would last for minutes."""
-    with active(f"{point}=raise"), pytest.raises(LakelatchError):
+def test_an_error_at_the_decision_leaves_nobody_waiting(
+    tables: Tables, point: str, failing: Callable[[str], object]
+) -> None:
+    """What it comes before is aborted at once, and what it comes after is shown: heartbeats would last for minutes.
+
+    An error says that nothing is committed, and so there is none after the decision: who tried again would do it twice.
+    """
+    is_decided = point.endswith("after_decision")
+    is_told = is_decided and failing is fails
+    with calling(failing, [point]), nullcontext() if is_told else pytest.raises((KeyboardInterrupt, Unavailable)):
         write_all(tables, {1: 11})
-    wanted = FIRST if point.endswith("before_decision") else SECOND
+    wanted = SECOND if is_decided else FIRST
     assert tables.now() == [wanted, wanted] == tables.cut()
     for number in range(2):
         tables.write(number, {2: 7}, at=3)
