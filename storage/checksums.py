@@ -151,12 +151,12 @@ def json_object(data: bytes | str) -> dict[str, Any] | None:
 
 def _digits_at(data: bytes) -> int | None:
     """Where the checksum's digits are. Rows may hold the same text, so only a format's own parts are searched."""
-    found = list(_MARK.finditer(data, *_own_texts(data)))
-    if not found:
+    found = _MARK.search(data, *_own_texts(data))
+    if found is None:
         return None
-    # In a footer it comes last, behind the least and the greatest values of columns.
-    start = found[-1 if data.startswith(_PARQUET) else 0].end()
-    return None if start + len(_ZEROS) > len(data) else start
+    if data.startswith(_PARQUET):  # in a footer it comes last, behind the least and the greatest values of columns
+        *_, found = _MARK.finditer(data, found.start(), _own_texts(data)[1])
+    return None if found.end() + len(_ZEROS) > len(data) else found.end()
 
 
 def _footer_digits_at(footer: bytes) -> tuple[int, int] | None:

@@ -10,6 +10,7 @@ from lakelatch.system import REAL_SYSTEM, System
 
 _places: dict[str, MemoryStorage] = {}
 _finding = threading.Lock()
+_FILES, _FOLDERS = 0, 1
 
 
 class MemoryStorage(Storage):
@@ -20,7 +21,7 @@ class MemoryStorage(Storage):
         self._system = system
         self._lock = threading.Lock()
         self._objects: dict[str, tuple[bytes, int]] = {}
-        self._below: dict[str, set[tuple[str, bool]]] = {}  # by folder: names directly below it, and whether of a file
+        self._below: dict[str, tuple[set[str], set[str]]] = {}  # by folder: the files and the folders directly below it
         self._listings: dict[str, Listing] = {}  # of folders that have not changed since
         _places[name] = self
 
@@ -41,11 +42,9 @@ class MemoryStorage(Storage):
         with self._lock:
             listing = self._listings.get(folder)
             if listing is None:
-                below = sorted(self._below.get(folder, ()))
-                files = tuple(name for name, is_file in below if is_file)
-                folders = tuple(name for name, is_file in below if not is_file)
-                listing = Listing(files, folders)
-                if below:
+                files, folders = self._below.get(folder, ((), ()))
+                listing = Listing(tuple(sorted(files)), tuple(sorted(folders)))
+                if files or folders:
                     self._listings[folder] = listing
             return listing
 
@@ -67,28 +66,31 @@ class MemoryStorage(Storage):
 
     def _set(self, path: str, data: bytes) -> None:
         if path not in self._objects:
-            is_file, inner = True, path
+            kind, inner = _FILES, path
             while inner:
                 inner, _, name = inner.rpartition("/")
-                below = self._below.setdefault(inner, set())
-                if (name, is_file) not in below:
-                    below.add((name, is_file))
-                    self._listings.pop(inner, None)
-                is_file = False
+                below = self._below.get(inner)
+                if below is None:
+                    below = self._below[inner] = set(), set()
+                if name in below[kind]:  # a folder, which is there with all those above it
+                    break
+                below[kind].add(name)
+                self._listings.pop(inner, None)
+                kind = _FOLDERS
         self._objects[path] = (bytes(data), self._system.realtime_ms())
 
     def _forget_name(self, path: str) -> None:
         """Also of folders that are empty now, which do not exist."""
-        is_file = True
+        kind = _FILES
         while path:
             path, _, name = path.rpartition("/")
             below = self._below[path]
-            below.remove((name, is_file))
+            below[kind].remove(name)
             self._listings.pop(path, None)
-            if below:
+            if any(below):
                 return
             del self._below[path]
-            is_file = False
+            kind = _FOLDERS
 
     def _find(self, path: str) -> tuple[bytes, int]:
         if path not in self._objects:

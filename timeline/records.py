@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import fastavro
@@ -18,7 +20,9 @@ from lakelatch.errors import CorruptTable
 from lakelatch.storage.checksums import CHECKSUM_KEY, NO_CHECKSUM, verify_checksum
 from lakelatch.storage.contract import Storage
 
+_MAGIC = b"Obj\x01"
 _MARKER_LENGTH = 16
+_LONG_BITS = 63
 T = TypeVar("T")
 R = TypeVar("R", bound="Record")
 _headers: dict[str, bytes] = {}  # by schema: how its container files begin, up to the sync marker
@@ -69,7 +73,7 @@ def decode(data: bytes, path: str, what: str, needed: tuple[str, ...], build: Ca
     if path:
         verify_checksum(data, path)
     try:
-        records = list(fastavro.reader(io.BytesIO(data)))
+        records = _only_record(data) or list(fastavro.reader(io.BytesIO(data)))
         if len(records) == 1 and isinstance(records[0], dict) and all(name in records[0] for name in needed):
             return build(records[0])
         problem = "they are another kind of file"
@@ -79,6 +83,53 @@ def decode(data: bytes, path: str, what: str, needed: tuple[str, ...], build: Ca
     raise CorruptTable(
         f"{where} holds {len(data)} bytes that are not {what} ({problem}): restore it from a copy", path=path
     )
+
+
+def _only_record(data: bytes) -> list[Any]:
+    """The one record of a container file as ours are, whose schema is parsed once; none for any other, and damage."""
+    try:
+        metadata, at = _metadata_of(data)
+        marker = data[at : at + _MARKER_LENGTH]
+        count, at = _length_at(data, at + _MARKER_LENGTH)
+        size, at = _length_at(data, at)
+        ends = len(marker) == _MARKER_LENGTH and data[at + size :] == marker
+        if count != 1 or not ends or metadata.get("avro.codec", b"null") != b"null":
+            return []
+        body = io.BytesIO(data[at : at + size])
+        return [fastavro.schemaless_reader(body, _parsed(metadata["avro.schema"].decode()), None)]
+    except Exception:  # whoever reads it in full says what is wrong with it
+        return []
+
+
+def _metadata_of(data: bytes) -> tuple[dict[str, bytes], int]:
+    """The metadata of a container file, and where they end."""
+    if not data.startswith(_MAGIC):
+        raise ValueError("it is another kind of file")
+    texts: list[bytes] = []
+    count, at = _length_at(data, len(_MAGIC))
+    while count:
+        for _ in range(2 * count):
+            size, at = _length_at(data, at)
+            texts.append(data[at : at + size])
+            at += size
+        count, at = _length_at(data, at)
+    return {key.decode(): value for key, value in zip(texts[::2], texts[1::2], strict=True)}, at
+
+
+def _length_at(data: bytes, at: int) -> tuple[int, int]:
+    """A length or count, as a long of Avro, and where it ends."""
+    value = 0
+    for shift in range(0, _LONG_BITS, 7):
+        byte = data[at]
+        at, value = at + 1, value | (byte & 0x7F) << shift
+        if byte < 0x80 and not value & 1:
+            return value >> 1, at
+    raise ValueError("a length below zero, or of no file")
+
+
+@lru_cache(maxsize=64)
+def _parsed(schema: str) -> Any:
+    return fastavro.parse_schema(json.loads(schema))
 
 
 def text(value: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain, count
 from operator import attrgetter
@@ -143,9 +143,9 @@ class Snapshot:
         fresh, lost = (came, gone) if not late and not self.late else _difference(counted, self.names)
         if not came and not gone and not fresh and not lost:
             return self._listed_as(number)
-        undoers = self.undoers
-        if came or gone:
-            undoers = undoers.difference(gone).union(filter(undoes, came))
+        undoers, added = self.undoers, frozenset(filter(undoes, came))
+        if added or not undoers.isdisjoint(gone):  # else it stays the same object, by which others know it
+            undoers = undoers.difference(gone) | added
         return self._changed(
             [one for name in fresh if (one := parse_file_name(name)) is not None],
             [one for name in lost if (one := parse_file_name(name)) is not None and not _is_named(one, counted)],
@@ -164,8 +164,8 @@ class Snapshot:
         vars(found).update(vars(self), number=number)
         return found
 
-    def _changed(self, fresh: list[Instant], lost: list[Instant], **fields: Any) -> Snapshot:
-        """A copy with the instants `fresh`, without those `lost`, and with these `fields`."""
+    def _changed(self, fresh: list[Instant], lost: list[Instant], **others: Any) -> Snapshot:
+        """A copy with the instants `fresh`, without those `lost`, and with these `others` of its fields."""
         by_requested = dict(self.by_requested)
         for one in lost:
             kept = tuple(other for other in by_requested.pop(one.requested, ()) if other != one)
@@ -188,8 +188,9 @@ class Snapshot:
         begun = filter(None, map(_pending, touched.values()))
         over = (one for group in touched.values() for one in group if one.state == ABORTED)
         times = (max(one.requested, one.completion or "") for one in added)
-        return replace(
-            self,
+        found = object.__new__(Snapshot)  # `replace` would look at each field, of which most are others
+        vars(found).update(
+            {name: vars(self)[name] for name in _FIELDS},
             by_requested=by_requested,
             by_completion=_merged(self.by_completion, *changes),
             by_action=by_action,
@@ -197,8 +198,9 @@ class Snapshot:
             pending=tuple(sorted(chain((one for one in self.pending if one.requested not in touched), begun))),
             aborted=tuple(sorted(chain((one for one in self.aborted if one.requested not in touched), over))),
             latest_time=max(self.latest_time, *times, ""),
-            **fields,
+            **others,
         )
+        return found
 
     def with_files(self, files: frozenset[str]) -> Snapshot:
         """A copy that has these files as well, which its reader alone sees."""
@@ -295,6 +297,9 @@ class Snapshot:
     def completion_times(self) -> dict[str, str]:
         """Completion time by requested time, of every completed write (commit, deltacommit, replacecommit)."""
         return {one.requested: one.completion or "" for one in self.writes}
+
+
+_FIELDS = tuple(one.name for one in fields(Snapshot))
 
 
 def snapshot_of(listed: frozenset[str]) -> Snapshot:

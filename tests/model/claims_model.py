@@ -16,6 +16,7 @@ from claims_state import (
     Part,
     Removal,
     State,
+    Stored,
     appended,
     claimed,
     cleared,
@@ -23,8 +24,10 @@ from claims_state import (
     known,
     last_time,
     marked,
+    nobody_at,
     of_time,
     owner,
+    stored_in,
     unclaimed,
     without,
 )
@@ -49,7 +52,11 @@ class ClaimModel:
 
     def __init__(self, rules: ClaimRules) -> None:
         self.rules = rules
-        self._told: dict[State, str | None] = {}  # what a recovery leaves, by the state without its recoverers
+        self._told: dict[Stored, str | None] = {}  # what a recovery leaves, by all that a recoverer looks at
+
+    def forget(self) -> None:
+        """Forgets what recoveries leave."""
+        self._told.clear()
 
     def first(self) -> State:
         rules = self.rules
@@ -348,11 +355,11 @@ class ClaimModel:
         return self._unrecovered(state) if self.rules.recovers else None
 
     def _unrecovered(self, state: State) -> str | None:
-        """Another recoverer begins anew, so how far those before it have come is nothing to it."""
-        alone = state._replace(recoverers=())
-        if alone not in self._told:
-            self._told[alone] = self._unrecovered_by_one(alone)
-        return self._told[alone]
+        """Another recoverer begins anew, so how far those before it have come is nothing to it, nor who else is."""
+        stored = stored_in(state)
+        if stored not in self._told:
+            self._told[stored] = self._unrecovered_by_one(nobody_at(stored))
+        return self._told[stored]
 
     def _unrecovered_by_one(self, state: State) -> str | None:
         once = self._left_alone(state)

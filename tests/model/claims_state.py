@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,22 @@ class State(NamedTuple):
     faults: tuple[int, int, int] = (0, 0, 0)  # repeated times, failed begins, repeated data
     others: int = 0  # commits of others
     removals: int = 0  # that will be repeated
+
+
+_STORED = slice(State._fields.index("clock"), State._fields.index("log") + 1)
+
+
+Stored = tuple[Any, ...]
+
+
+def stored_in(state: State) -> Stored:
+    """What the storage holds, and how far the clock is."""
+    return state[_STORED]
+
+
+def nobody_at(stored: Stored) -> State:
+    """A state with that storage in which nobody is at work, and nothing may still arrive."""
+    return State((), (), (), (), *stored)
 
 
 def cleared(state: State, mine: Part) -> State:

@@ -21,10 +21,20 @@ from lakelatch.locks.session.backend import SessionBackend
 from lakelatch.locks.session.provider import SessionLockProvider
 from lakelatch.storage import MemoryStorage
 from lakelatch.storage.contract import Listing, NotFound
-from lakelatch.testing.faults.plan import DONE, LOST_AFTER, REPEATED, UNAVAILABLE, FaultPlan, FaultRates, carry
+from lakelatch.testing.faults.plan import (
+    DONE,
+    LOST_AFTER,
+    OPERATIONS,
+    REPEATED,
+    UNAVAILABLE,
+    FaultPlan,
+    FaultRates,
+    carry,
+)
 from lakelatch.testing.faults.storage import FaultyStorage
 
 T = TypeVar("T")
+Kind = TypeVar("Kind", bound=type)
 STORAGE, LOCKS = "storage", "locks"
 _FAR = 0.6
 _FAST_S, _SLOW_S = (0.0005, 0.0075), (0.05, 1.45)  # the least, and how much more it may be
@@ -42,7 +52,20 @@ class InjectedFaults(FaultRates):
         self.slow, self.at_step = 0.0, None
 
 
-class WatchedStorage(MemoryStorage):
+def unmeasured(kind: Kind) -> Kind:
+    """Without what measures calls for telemetry, which nobody reads here: each would pass it two or three times."""
+    for name in (*OPERATIONS, "read_range", "read_end"):
+        setattr(kind, name, getattr(getattr(kind, name), "__wrapped__", getattr(kind, name)))
+    return kind
+
+
+@unmeasured
+class PlainStorage(MemoryStorage):
+    """One place with objects in it."""
+
+
+@unmeasured
+class WatchedStorage(PlainStorage):
     """Tells a watch, if there is one, of whatever changes."""
 
     watch: Any = None  # a `Watch`
@@ -106,13 +129,18 @@ class Place:
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
 
-    def storage(self, process: Process, any_order: bool = False) -> FaultyStorage:
+    def storage(self, process: Process, any_order: bool = False) -> FarStorage:
         """The storage as one process reaches it; requests that it makes together are carried out in `any_order`."""
         plan = ProcessFaultPlan(self, process, STORAGE)
-        return AnyOrderStorage(self.memory, plan, process) if any_order else FaultyStorage(self.memory, plan)
+        return AnyOrderStorage(self.memory, plan, process) if any_order else FarStorage(self.memory, plan)
 
 
-class AnyOrderStorage(FaultyStorage):
+@unmeasured
+class FarStorage(FaultyStorage):
+    """That place as a process reaches it."""
+
+
+class AnyOrderStorage(FarStorage):
     """Carries requests that are made together out one after the other, in an order that is drawn."""
 
     def __init__(self, behind: MemoryStorage, plan: FaultPlan, process: Process) -> None:
@@ -146,7 +174,7 @@ class ProcessFaultPlan(FaultPlan):
 
     def decide(self, operation: str, path: str, changes: bool) -> str:
         drawn = self._draw()
-        self._process.sleep(self._latency_s())
+        self._travel()
         if self._cut_off and self._is_cut_off():
             return UNAVAILABLE
         kind = self._rates.draw(drawn, changes)
@@ -157,8 +185,8 @@ class ProcessFaultPlan(FaultPlan):
         return kind
 
     def loses_answer(self, kind: str) -> bool:
-        self._process.sleep(self._latency_s())
-        lost = self._is_cut_off() or kind == LOST_AFTER
+        self._travel()
+        lost = kind == LOST_AFTER or bool(self._cut_off and self._is_cut_off())
         if lost:
             self._place.count("lost after")
         return lost
@@ -179,12 +207,14 @@ class ProcessFaultPlan(FaultPlan):
     def _is_cut_off(self) -> bool:
         return self._cut_off.get(self._reaching, 0) > self._world.now_ns
 
-    def _latency_s(self) -> float:
-        slow = _FAR if self._reaching[0] in self._far_from else self._rates.slow
+    def _travel(self) -> None:
+        """The way there or back, which takes its time."""
+        slow = _FAR if self._far_from and self._reaching[0] in self._far_from else self._rates.slow
         draw = self._draw()  # one for both, as most of the time goes into these
         if draw < slow:
-            return _SLOW_S[0] + draw / slow * _SLOW_S[1]
-        return _FAST_S[0] + (draw - slow) / (1 - slow) * _FAST_S[1]
+            self._process.sleep(_SLOW_S[0] + draw / slow * _SLOW_S[1])
+        else:
+            self._process.sleep(_FAST_S[0] + (draw - slow) / (1 - slow) * _FAST_S[1])
 
 
 class SimulatedRecords(RecordStore):

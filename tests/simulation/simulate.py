@@ -44,7 +44,7 @@ from lakelatch.timeline import records, snapshot
 from lakelatch.timeline.history import named_files
 from lakelatch.transactions.base import cancel_requests
 
-_HANGS_CPU_S = 60  # of processor time, for a run that takes 40 ms of it: on a busy machine nothing hangs for that
+_HANGS_CPU_S = 60  # of processor time, for a run that takes a quarter of a second: a busy machine hangs nobody for that
 _WAITS_S = 1800  # for what nobody wakes any more
 _COMMAND = "python tests/simulation/simulate.py"
 _DRAWN_FROM, _DRAWN_TO = 1_000_000, 1_000_000_000  # where a range that the tree draws begins

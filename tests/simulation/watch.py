@@ -92,6 +92,8 @@ class Watch:
         self._gone: set[str] = set()  # those of them whose completed files have gone: other readers see them no more
         self._kept: dict[str, frozenset[str]] = {}  # paths, by savepoint
         self._given_up: set[str] = set()  # savepoints
+        self._listing: Snapshot | None = None  # of the timeline as it is now; None since it has changed
+        self._whole: WholeTimeline | None = None
 
     def tell(self, problem: str) -> None:
         """Notes a problem, the first ones of many."""
@@ -114,8 +116,8 @@ class Watch:
         Without those that have come late: a clean takes tombstones with the version that they are in, and what comes
         then is in a version that nobody reads. It has to be gone a day later (`ensure_tidy`).
         """
-        planned = {path for plan in self._cleans.values() for path in plan.paths}
-        return {**{path: data for path, data in files.items() if path not in planned - self._named}, **self._cleaned}
+        late = {path for plan in self._cleans.values() for path in plan.paths} - self._named
+        return {**{path: data for path, data in files.items() if path not in late}, **self._cleaned}
 
     def is_undone(self, path: str) -> bool:
         """Whether a data file is of an instant that was taken back, or is about to be."""
@@ -157,6 +159,7 @@ class Watch:
 
     def put(self, path: str, before: bytes | None, data: bytes) -> None:
         """After a file was put."""
+        self._note_change(path)
         if is_stock(path) and data != before:
             file = parse_data_file(path.rpartition("/")[2])
             if data and not self.aged and file is not None and self._is_aborted(file.instant, path):
@@ -188,13 +191,14 @@ class Watch:
 
     def delete(self, path: str, before: bytes) -> None:
         """After a file was deleted."""
+        self._note_change(path)
         instant = _instant_of(path)
         if is_stock(path):
             if before and path in self._named and not self.is_undone(path):
                 self._cleaned[path] = before
             if before:
                 self._ensure_not_kept(path)
-            for waiting in Snapshot.load(self._storage).pending:
+            for waiting in self._timeline().pending:
                 if waiting.requested not in self._undone and path in self._inputs(waiting):
                     self.tell(f"{path} was deleted, and {waiting.action} {waiting.requested} is to read it")
             self.look(f"after the deletion of {path}")
@@ -211,8 +215,24 @@ class Watch:
                 self.look(f"after {instant.file_name} has left")
                 self._look_at_indexes(f"after {instant.file_name} has left")
 
+    def _note_change(self, path: str) -> None:
+        """Until the timeline or its history changes, a reader who begins anew would find both as the last one did."""
+        if path.startswith(f"{TIMELINE_FOLDER}/"):
+            self._listing = self._whole = None
+
+    def _timeline(self) -> Snapshot:
+        """The timeline now: nobody does anything meanwhile, so one listing is all there is."""
+        if self._listing is None:
+            self._listing = Snapshot.look(self._storage)
+        return self._listing
+
+    def _whole_timeline(self) -> WholeTimeline:
+        if self._whole is None:
+            self._whole = WholeTimeline.load(self._storage, self._timeline())
+        return self._whole
+
     def _is_aborted(self, instant: str, path: str) -> bool:
-        aborted = {one.requested for one in Snapshot.load(self._storage).aborted}
+        aborted = {one.requested for one in self._timeline().aborted}
         # A compaction's names lie among files that are read, and stay free: what comes late is swept.
         return instant in aborted and self._storage.exists(f"{TIMELINE_FOLDER}/{instant}.{CLUSTERING}.aborted")
 
@@ -230,7 +250,7 @@ class Watch:
             self._undone |= RestorePlan.read(self._storage, instant.path).requested_times
         elif instant.action == ROLLBACK and instant.state == REQUESTED:
             victim = RollbackPlan.read(self._storage, instant.path).instant
-            self._undone |= {victim} & Snapshot.load(self._storage).completion_times().keys()
+            self._undone |= {victim} & self._timeline().completion_times().keys()
         elif instant.action == SAVEPOINT and instant.state == COMPLETED and instant.requested not in self._given_up:
             files = SavepointMetadata.read(self._storage, instant.path).files
             self._kept[instant.requested] = frozenset(
@@ -263,7 +283,7 @@ class Watch:
             isinstance(file, BaseFile)
             and file.instant in self._begun
             and path_below(STOCK, name) not in self._named
-            and all(one.requested != file.instant for one in Snapshot.load(self._storage).instants)
+            and not self._timeline().of(file.instant)
         )
 
     def _inputs(self, waiting: Instant) -> set[str]:
@@ -312,8 +332,7 @@ class Watch:
         file goes. That file may come back, by a request that was late; until it goes once more only our readers know
         that it does not count.
         """
-        active = Snapshot.look(self._storage)  # nobody does anything meanwhile, so one listing is all there is
-        came_back = not self._gone.isdisjoint(active.completion_times())
+        came_back = not self._gone.isdisjoint(self._timeline().completion_times())
         if came_back:
             self._place.count("came back")
         for who, read, uncounted, spared in (
@@ -323,7 +342,7 @@ class Watch:
             if came_back and who == "hudi-rs":
                 continue
             try:
-                self.compare(f"{who} {when}", read(active), self._deposits.keys() - uncounted, spared)
+                self.compare(f"{who} {when}", read(), self._deposits.keys() - uncounted, spared)
             except LakelatchError as error:
                 self.tell(f"{who} {when} cannot read: {error.message}")
 
@@ -337,22 +356,23 @@ class Watch:
         for what, count in self._indexes.counts.items():
             self._place.counts[f"index {what}"] = count
 
-    def _rows(self, active: Snapshot) -> list[str]:
+    def _rows(self) -> list[str]:
+        view = TableView(self._storage, CONFIG, self._whole_timeline(), single_listing=True)
         return [
             row
-            for found in TableView.of_look(self._storage, CONFIG, active).slices([STOCK])
+            for found in view.slices([STOCK])
             for name in found.names
             for row in rows_of(self._storage.read(found.path_of(name)))
         ]
 
-    def _rows_of_hudi_rs(self, active: Snapshot) -> list[str]:
+    def _rows_of_hudi_rs(self) -> list[str]:
         """It knows the active timeline alone, and takes all that is older than the first write there for committed.
 
         It knows no savepoints, so the first write is one that a savepoint keeps as well. A load's base file that a
         request has made once more below that, after the load was rolled back, is left out: nothing bars its name.
         """
         names = [name for name in self._storage.list(STOCK).files if not self._is_late_base(name)]
-        whole = WholeTimeline.load(self._storage, active)
+        active, whole = self._timeline(), self._whole_timeline()
         completed = {one.requested: one for one in active.completed if one.action in WRITE_ACTIONS}
         writes = (one for one in active.instants if one.action in PENDING_WRITE_ACTIONS)
         first = min((one.requested for one in writes if one.state != ABORTED), default="")

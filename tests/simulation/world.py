@@ -16,6 +16,7 @@ from typing import Any
 import greenlet
 
 SECOND_NS = 1_000_000_000
+current_fiber = greenlet.getcurrent
 START_MS = 1_795_262_400_000  # 2026-11-21T12:00:00Z
 _STEPS_MOST = 2_000_000
 
@@ -35,7 +36,7 @@ class World:
         self.draw = self.random.random
         # When, in which order, and what: a fiber that waits and the number of that wait, or None and an action.
         self.due: list[tuple[int, int, Fiber | None, Any]] = []
-        self._order = 0
+        self.order = 0
         self._hub = greenlet.getcurrent()
         self._stopped = False
         self.processes: list[Process] = []
@@ -47,13 +48,13 @@ class World:
 
     def at(self, time_ns: int, action: Callable[[], None]) -> None:
         """Does something at a time, outside of all fibers."""
-        self._order += 1
-        heappush(self.due, (max(time_ns, self.now_ns), self._order, None, action))
+        self.order += 1
+        heappush(self.due, (max(time_ns, self.now_ns), self.order, None, action))
 
     def resume_at(self, time_ns: int, fiber: Fiber, wait: int) -> None:
         """Goes on with a fiber at a time, unless it has gone on from that wait before."""
-        self._order += 1
-        heappush(self.due, (time_ns if time_ns > self.now_ns else self.now_ns, self._order, fiber, wait))
+        self.order += 1
+        heappush(self.due, (time_ns if time_ns > self.now_ns else self.now_ns, self.order, fiber, wait))
 
     def next_waiting(self) -> Fiber | None:
         """The fiber whose turn it is now, as `run` would find it; None for whatever has to be done outside of fibers.
@@ -62,14 +63,20 @@ class World:
         stack on top of this one's.
         """
         due = self.due
-        while due and not self._stopped and self.steps < _STEPS_MOST and due[0][2] is not None and due[0][3]:
+        while due and not self._stopped and self.steps < _STEPS_MOST:
+            time_ns, _, fiber, wait = due[0]
+            if fiber is None or not wait:
+                return None
+            heappop(due)
             self.steps += 1
-            self.now_ns, _, fiber, wait = heappop(due)
-            assert fiber is not None
-            if wait == fiber.parked and not fiber.ended and not fiber.process.dead:
-                if fiber.process.paused_until_ns <= self.now_ns:
+            self.now_ns = time_ns
+            if wait == fiber.parked and not fiber.ended:
+                process = fiber.process
+                if process.dead:
+                    continue
+                if process.paused_until_ns <= time_ns:
                     return fiber
-                self.resume_at(fiber.process.paused_until_ns, fiber, wait)
+                self.resume_at(process.paused_until_ns, fiber, wait)
         return None
 
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
@@ -144,10 +151,12 @@ class Fiber(greenlet.greenlet):
         """Waits to be woken, or for a time; True if it was woken."""
         self.parked += 1
         self._woken = False
+        world, process = self._world, self.process
         if until_ns is not None:
-            self._world.resume_at(until_ns, self, self.parked)
+            world.order += 1
+            heappush(world.due, (until_ns if until_ns > world.now_ns else world.now_ns, world.order, self, self.parked))
         # One that is killed returns to whoever kills it.
-        following = None if self.process.dead else self._world.next_waiting()
+        following = None if process.dead else world.next_waiting()
         if following is None:
             self._hub.switch()
         elif following is not self:
@@ -214,7 +223,9 @@ class Process:
             world.steps += 1
             world.now_ns = until_ns
         else:
-            here().park(until_ns)
+            fiber = current_fiber()
+            assert type(fiber) is Fiber, "this waits, and no fiber runs"
+            fiber.park(until_ns)
             if self.dead:
                 raise greenlet.GreenletExit
 
@@ -342,6 +353,6 @@ class LateFiber:
 
 def here() -> Fiber:
     """The fiber that runs now."""
-    current = greenlet.getcurrent()
+    current = current_fiber()
     assert type(current) is Fiber, "this waits, and no fiber runs"
     return current

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -35,7 +36,8 @@ class MemoryRecordStore(RecordStore):
             if (found.version if found else None) != expected:
                 return Put(False, found)
             self._puts += 1
-            self._records[name] = Record(_copied(dict(value)), str(self._puts))
+            # What a service would have of a JSON object, which its sender may go on to change.
+            self._records[name] = Record(marshal.loads(marshal.dumps(dict(value))), str(self._puts))
             return Put(True, self._records[name])
 
     def delete(self, name: str) -> None:
@@ -48,13 +50,6 @@ class MemoryRecordStore(RecordStore):
 
     def close(self) -> None:
         """Nothing to give up; the records stay for whoever has this store."""
-
-
-def _copied(value: Any) -> Any:
-    """What a service would have of a JSON object or list, which its sender may go on to change."""
-    if isinstance(value, dict):
-        return {key: _copied(inner) if isinstance(inner, dict | list) else inner for key, inner in value.items()}
-    return [_copied(inner) if isinstance(inner, dict | list) else inner for inner in value]
 
 
 class RecordWire(RecordStore):

@@ -45,6 +45,7 @@ from lakelatch.timeline.log.events import (
     LOCKS,
     WITHDRAW,
     Event,
+    path_of,
     slot_bytes,
     slot_number,
     slot_path,
@@ -247,11 +248,11 @@ class CommitLog(LogReader):
         # transaction that begins later begins at this tail or after it.
         if number - watermark >= 2 * self._slots_kept:
             watermark = max(watermark, min(number - self._slots_kept, oldest_needed()))
-        action = draft.action
+        action, instant = draft.action, draft.instant
         if draft.kind == COMPLETE:
             file = completed(draft.instant, action, time).file_name
         elif draft.kind == LOCKS:
-            draft, file = replace(draft, instant=time), f"{time}.json"
+            instant, file = time, f"{time}.json"
         elif draft.kind == ABORT:
             file = aborted(draft.instant, action).file_name
         elif draft.kind == WITHDRAW:
@@ -259,14 +260,12 @@ class CommitLog(LogReader):
         elif draft.kind == CANCEL:
             file = f"{draft.instant}_{time}" if draft.file_groups else draft.instant
         else:
-            draft = replace(draft, instant=time)
-            file = requested(time, action).file_name
-        if draft.kind != LOCKS:
-            draft = replace(draft, lock_domain=joined(tail.lock_domain, self.lock_domain))
+            instant, file = time, requested(time, action).file_name
+        lock_domain = draft.lock_domain if draft.kind == LOCKS else joined(tail.lock_domain, self.lock_domain)
         after_aborted = tail.event is not None and tail.event.kind == WITHDRAW and tail.event.decision != ""
-        event = replace(draft.placed(number, time, file, watermark), after_aborted=after_aborted)
-        content = add_checksum(draft.content, event.path)
-        event = replace(event, content=content)
+        content = add_checksum(draft.content, path_of(draft.kind, file))
+        values = {"instant": instant, "content": content, "lock_domain": lock_domain, "after_aborted": after_aborted}
+        event = draft.placed(number, time, file, watermark, **values)
         if len(content) > INLINE_LIMIT_BYTES:
             path = f"{CONTENT_FOLDER}/{event.operation_id}-{number}"
             self._storage.put(path, content)

@@ -74,7 +74,7 @@ class Event:
 
     @property
     def path(self) -> str:
-        return f"{_FOLDERS.get(self.kind, TIMELINE_FOLDER)}/{self.file}"
+        return path_of(self.kind, self.file)
 
     def ends(self, instant: str) -> bool:
         """Whether the instant can complete no more after this event, because it has, or was aborted."""
@@ -94,12 +94,12 @@ class Event:
         return values
 
     @classmethod
-    def of_values(cls, values: Mapping[str, Any]) -> Event:
+    def of_values(cls, values: Mapping[str, Any], at_once: bool = False) -> Event:
         """Errors: `ValueError`, `KeyError`, `TypeError` for values that are no event's."""
         groups = frozenset((partition, file_id) for partition, file_id in values["file_groups"])
         undoes = tuple(values.get("undoes", ()))  # slots of older versions have none
         content = base64.b64decode(values["content"], validate=True)
-        return cls(**{**values, "file_groups": groups, "undoes": undoes, "content": content})
+        return cls(**{**values, "file_groups": groups, "undoes": undoes, "content": content, "at_once": at_once})
 
     @property
     def has_decision(self) -> bool:
@@ -110,9 +110,14 @@ class Event:
         """What a prepared event is once it is decided that it does not count: nothing that anybody has to heed."""
         return replace(self, kind=WITHDRAW, target=None, file="", content=b"", content_path=None, content_digest="")
 
-    def placed(self, number: int, time: str, file: str, watermark: int) -> Event:
-        """The same event, for a certain slot."""
-        return replace(self, number=number, time=time, file=file, watermark=watermark)
+    def placed(self, number: int, time: str, file: str, watermark: int, **others: Any) -> Event:
+        """The same event, for a certain slot, with `others` of its values."""
+        return replace(self, number=number, time=time, file=file, watermark=watermark, **others)
+
+
+def path_of(kind: str, file: str) -> str:
+    """Where the file of an event of that kind lies."""
+    return f"{_FOLDERS.get(kind, TIMELINE_FOLDER)}/{file}"
 
 
 def slot_bytes(events: Sequence[Event]) -> bytes:
@@ -136,8 +141,8 @@ def slot_events(data: bytes, number: int) -> tuple[Event, ...]:
         if version not in (_FORMAT, _GROUP_FORMAT, _PREPARED_FORMAT, _AT_ONCE_FORMAT) or values["number"] != number:
             raise ValueError("another format or number")
         several = version in (_GROUP_FORMAT, _AT_ONCE_FORMAT)
-        events = tuple(map(Event.of_values, values["events"] if several else [values]))
-        events = tuple(replace(event, at_once=version == _AT_ONCE_FORMAT) for event in events)
+        stored, at_once = values["events"] if several else [values], version == _AT_ONCE_FORMAT
+        events = tuple(Event.of_values(one, at_once) for one in stored)
         times = [event.time for event in events]
         if not events or times != sorted(set(times)) or any(event.number != number for event in events):
             raise ValueError("its events are in no order")

@@ -60,9 +60,9 @@ class Rollbacks:
         """
         if listing.listed is self._late[0]:
             return self._late[1]
-        found = [one for name in listing.undoers if (one := parse_file_name(name)) is not None]
-        if not found:
+        if not listing.undoers:
             return frozenset()
+        found = [one for name in listing.undoers if (one := parse_file_name(name)) is not None]
         restores = {one.requested for one in found if one.action == RESTORE}
         rollbacks = {one.requested for one in found} - restores
         done = {one.requested for one in found if one.state == COMPLETED}

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, Unavailable
 from lakelatch.storage.contract import NotFound, PutUnknown
@@ -271,13 +271,17 @@ class Turn:
         """
         if not self._names:
             return
-        mark, instants = self._record.state.mark, {name: instant_of_record(name) for name in self._names}
-        events = self._context.log.events_after(mark.slot, tail)
+        instants = {name: instant_of_record(name) for name in self._names}
+        events = self._context.log.events_after(self._record.state.mark.slot, tail)
         ended = {event.instant for event in events if event.kind == COMPLETE}
-        left: set[str | None] = {event.target for event in events if event.kind != COMPLETE}
-        left.update(map(requested_time, filter(is_completed, mark.names)))
+        left = {event.target for event in events if event.kind != COMPLETE} | self._had_ended
         self._superfluous.update(record_path(one) for one in instants.values() if one in left)
         self._names = [name for name, one in instants.items() if one not in ended and one not in left]
+
+    @cached_property
+    def _had_ended(self) -> frozenset[str | None]:
+        """What had completed when this commit began."""
+        return frozenset(map(requested_time, filter(is_completed, self._record.state.mark.names)))
 
     def _before(self) -> list[str]:
         """Who has the turn before this commit, but for those that did not take theirs."""
