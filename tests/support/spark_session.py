@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkRuntimeError
@@ -27,13 +29,16 @@ SESSION_SETTINGS = {
 }
 
 
+WORKERS = Path(__file__).with_name("spark_workers")
+
+
 def open_test_session() -> SparkSession:
-    """The session of this process; its executors run the interpreter of the tests."""
+    """The session of this process; its executors run the interpreter of the tests, with what they need imported."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("lakelatch-tests")
     for key, value in SESSION_SETTINGS.items():
         builder = builder.config(key, value)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _environment(PYTHONPATH=f"{WORKERS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"):
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
         try:
             session = builder.getOrCreate()
@@ -43,6 +48,21 @@ def open_test_session() -> SparkSession:
             session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """What a process that is started meanwhile inherits."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def local_frame(spark: SparkSession, rows: Iterable[Any], columns: str) -> DataFrame:
