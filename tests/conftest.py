@@ -26,7 +26,6 @@ from lakelatch.testing.faults.plan import DONE, Fault, ListedFaults
 if TYPE_CHECKING:
     from live_table import LiveTable
     from pyspark.sql import SparkSession
-    from xdist.scheduler import LoadFileScheduling
 
     from lakelatch.testing.servers import Server
 
@@ -326,15 +325,13 @@ def unit_of(path: str, folder: str = "tests/") -> str:
 
 
 @pytest.hookimpl(optionalhook=True)  # there is none without pytest-xdist
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    """For `--dist loadfile`: as that is, but for what goes together."""
-    from xdist.scheduler import LoadFileScheduling
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """For `--dist loadfile`: as that is, but for what goes together, and for who takes tests of Spark."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from scheduling import Scheduling
 
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return unit_of(super()._split_scope(nodeid))
-
-    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
+    return Scheduling(config, log, unit_of)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -117,18 +117,19 @@ def test_many_failures_are_no_accident(run: Run, tmp_path: Path) -> None:
     assert done.returncode == 1 and "Once more" not in done.stdout
 
 
-def test_what_goes_together_runs_in_one_process(tmp_path: Path) -> None:
-    """The first two files go to both, otherwise."""
-    folder = tmp_path / "tests" / "layout"
-    folder.mkdir(parents=True)
-    for name in "abc":
-        (folder / f"test_{name}.py").write_text(NOTES_ITS_WORKER)
-    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests" / "conftest.py")
+def test_what_goes_together_runs_in_one_process_and_tests_of_spark_in_others(tmp_path: Path) -> None:
+    """So few that both processes get what they run before they begin."""
+    for name in ("layout/test_a", "layout/test_b", "spark/test_a", "spark/test_b", "storage/test_a"):
+        (tmp_path / f"tests/{name}.py").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"tests/{name}.py").write_text(NOTES_ITS_WORKER)
+    (tmp_path / "tests" / "support").mkdir()
+    for name in ("conftest.py", "support/scheduling.py"):
+        shutil.copy(ROOT / "tests" / name, tmp_path / "tests" / name)
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n")
     command = [Path(sys.executable).with_name("pytest"), "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=500).returncode == 0
-    workers = (folder / "workers").read_text().split()
-    assert len(workers) == 3 and len(set(workers)) == 1
+    workers = {path.parent.name: path.read_text().split() for path in tmp_path.rglob("workers")}
+    assert workers == {"layout": ["gw1"] * 2, "spark": ["gw0"] * 2, "storage": ["gw1"]}
 
 
 def test_each_file_that_is_to_run_first_is_there() -> None:

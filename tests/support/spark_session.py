@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -38,7 +38,8 @@ def open_test_session() -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName("lakelatch-tests")
     for key, value in SESSION_SETTINGS.items():
         builder = builder.config(key, value)
-    with warnings.catch_warnings(), _environment(PYTHONPATH=f"{WORKERS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"):
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as inherited:
+        inherited.setenv("PYTHONPATH", str(WORKERS), prepend=os.pathsep)
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
         try:
             session = builder.getOrCreate()
@@ -48,21 +49,6 @@ def open_test_session() -> SparkSession:
             session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session
-
-
-@contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """What a process that is started meanwhile inherits."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def local_frame(spark: SparkSession, rows: Iterable[Any], columns: str) -> DataFrame:
