@@ -126,7 +126,7 @@ def test_what_goes_together_runs_in_one_process_and_tests_of_spark_in_others(tmp
     for name in ("conftest.py", "support/scheduling.py"):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests" / name)
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n")
-    command = [Path(sys.executable).with_name("pytest"), "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+    command = [str(Path(sys.executable).with_name("pytest")), "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=500).returncode == 0
     workers = {path.parent.name: path.read_text().split() for path in tmp_path.rglob("workers")}
     assert workers == {"layout": ["gw1"] * 2, "spark": ["gw0"] * 2, "storage": ["gw1"]}
