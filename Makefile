@@ -27,6 +27,9 @@ export PYTHONDONTWRITEBYTECODE :=
 # as always.
 CLASSES := $(VENV)/spark-classes.jsa
 
+# Where pytest keeps what assertions become. In a new checkout one process rewrites them, before each worker would.
+REWRITTEN := tests/__pycache__
+
 .PHONY: help test test-long long-tests test-java test-versions test-containers servers demo try docs bench evidence dist audit lint format venv java clean
 
 help:
@@ -64,6 +67,9 @@ java:
 $(CLASSES): $(STAMP)
 	-$(BIN)/python tests/support/spark_java.py
 
+$(REWRITTEN): | $(STAMP)
+	@said=$$($(BIN)/pytest --collect-only -qq) || { echo "$$said"; exit 1; }
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -77,7 +83,7 @@ format: $(STAMP)
 # for leases, disks and servers, so four run at once on two cores.
 test: java servers
 	$(if $(TEST_ARGS),,.ci/beside "$(BIN)/python tests/simulation/simulate.py --seeds 0:$(SEEDS)") \
-		make --no-print-directory lint $(CLASSES)
+		make --no-print-directory lint $(CLASSES) $(if $(TEST_ARGS),,$(REWRITTEN))
 	$(PYTEST) -n 4 -m "not long and not java" -- $(TEST_ARGS)
 
 # The seeds are simulated meanwhile: tests that wait for leases, disks and servers leave a good part of the cores.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import signal
@@ -275,6 +276,8 @@ FIRST = (
     "layout/test_run_tests.py",
     "plugins/test_third_party.py",
 )
+# A folder whose tests go to one process, but for what is named above: they share what the first one makes.
+TOGETHER = "layout/"  # the syntax trees of all files
 _LONGEST_NEWS = 6000  # characters of one failure; the summary has the rest
 
 
@@ -293,17 +296,42 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     At the end there should be something to do for every worker.
     """
     here = Path(__file__).parent
-    first = {here / name: place for place, name in enumerate(FIRST)}
-    sizes = Counter(item.path for item in items)
-    with_spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    units = {item: unit_of(item.path.as_posix(), f"{here.as_posix()}/") for item in items}
+    first = {f"{here.as_posix()}/{name}": place for place, name in enumerate(FIRST)}
+    sizes = Counter(units.values())
+    with_spark = {units[item] for item in items if "spark" in getattr(item, "fixturenames", ())}
     items.sort(
         key=lambda item: (
-            first.get(item.path, len(first)),
-            item.path not in with_spark,
-            -sizes[item.path],
+            first.get(units[item], len(first)),
+            units[item] not in with_spark,
+            -sizes[units[item]],
+            units[item],
             item.path,
         )
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What was imported for all tests is not looked through for garbage again and again while they run."""
+    gc.collect()
+    gc.freeze()
+
+
+def unit_of(path: str, folder: str = "tests/") -> str:
+    """What runs in one process: a file, or the folder whose tests go together."""
+    name = path.removeprefix(folder)
+    return folder + TOGETHER if name.startswith(TOGETHER) and name not in FIRST else path
+
+
+@pytest.hookimpl(optionalhook=True)  # there is none without pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """For `--dist loadfile`: as that is, but for what goes together, and for who takes tests of Spark."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from scheduling import Scheduling
+
+    return Scheduling(config, log, unit_of)
 
 
 def pytest_configure(config: pytest.Config) -> None:

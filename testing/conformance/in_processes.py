@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,25 @@ from lakelatch.locks.contract import LockProvider
 DEADLINE_S = 60.0
 
 
-class Child:
-    """A fresh process (spawned, not forked) that runs `target(connection, *arguments)`; what it needs is pickled."""
+#: What all children need, imported once by the process that they are forked from.
+_NEEDED = ["__main__", "lakelatch.locks.open", "lakelatch.testing.conformance.in_processes"]
 
-    def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
-        context = multiprocessing.get_context("spawn")
+
+class Child:
+    """A process that runs `target(connection, *arguments)`, and shares nothing with this one; what it needs is pickled.
+
+    It is forked, but from a process of multiprocessing's that has imported modules and done nothing else. One that is
+    `started_anew` is not: for what a process takes from its environment before Python runs, such as LD_PRELOAD.
+    """
+
+    def __init__(self, target: Callable[..., None], *arguments: Any, started_anew: bool = False) -> None:
+        context: SpawnContext | ForkServerContext = multiprocessing.get_context("spawn")
+        if not started_anew:
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(_NEEDED)
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=target, args=(theirs, *arguments), daemon=True)
+        work = pickle.dumps((target, arguments))
+        self._process = context.Process(target=_run, args=(theirs, dict(os.environ), work), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -46,6 +60,13 @@ class Child:
         assert self._process.exitcode is not None, "a child process did not end"
         self.connection.close()
         return self._process.exitcode
+
+
+def _run(connection: Connection, environment: dict[str, str], work: bytes) -> None:
+    os.environ.clear()  # it is that of the process that was forked, which was started some time ago
+    os.environ.update(environment)
+    target, arguments = pickle.loads(work)
+    target(connection, *arguments)
 
 
 def run_together(count: int, target: Callable[..., None], *arguments: Any) -> list[Any]:

@@ -34,13 +34,15 @@ def test_refused_words_are_not_used(source_tree: Any) -> None:
     assert len(words) > 15 and ALSO_ENGLISH.keys() <= set(words)
     texts = {source.name: source.text for source in source_tree.everything}
     texts |= {str(path.relative_to(source_tree.root)): path.read_text() for path in source_tree.documents}
+    small = {name: text.lower().replace("_", " ") for name, text in texts.items()}
     here = {"AGENTS.md", "CHANGELOG.md", "tests/layout/test_glossary.py"}
     found = []
     for word in words:
         if word not in ALSO_ENGLISH:
             # Parts of identifiers count as words: `let_go`, `_wish`.
             pattern = re.compile(rf"(?<![a-z]){word.replace(' ', '[ _]')}{ENDINGS}(?![a-z])", re.IGNORECASE)
-            used = {name for name, text in texts.items() if pattern.search(text)} - here - ALLOWED.get(word, set())
+            having = (name for name, text in small.items() if word in text)  # the pattern takes far longer
+            used = {name for name in having if pattern.search(texts[name])} - here - ALLOWED.get(word, set())
             if word == "heal":
                 used = {name for name in used if not name.startswith(tuple(FAULTS_ARE_HEALED))}
             found += [f"{word}: {name}" for name in sorted(used)]

@@ -27,9 +27,20 @@ def test_fails_once():
 """
 SKIPS = "import pytest\n\ndef test_skips():\n    pytest.skip('no server here')\n\n"
 PLACED = """
+import tempfile
+
 def test_place(tmp_path):
-    with open("place", "w") as file:
-        file.write(str(tmp_path))
+    with open("place", "w") as file, tempfile.TemporaryDirectory() as folder:
+        print(tmp_path, folder, file=file)
+
+"""
+NOTES_ITS_WORKER = """
+import os
+from pathlib import Path
+
+def test_worker():
+    with Path(__file__).with_name("workers").open("a") as file:
+        file.write(os.environ["PYTEST_XDIST_WORKER"] + " ")
 
 """
 INTERRUPTED = "def test_interrupts():\n    raise KeyboardInterrupt\n\n"
@@ -77,13 +88,15 @@ def test_one_that_passes_alone_is_listed_and_one_that_fails_again_fails_the_run(
 
 
 def test_folders_of_tests_lie_in_memory_if_there_is_enough_and_are_removed(run: Run, tmp_path: Path) -> None:
-    assert run(PLACED, folders="disk").returncode == 0
-    place = tmp_path / "place"
-    assert not place.read_text().startswith("/dev/shm/")
-    assert run(PLACED).returncode == 0
-    assert not Path(place.read_text()).exists() or not place.read_text().startswith("/dev/shm/")
+    def placed(folders: str = "") -> list[str]:
+        assert run(PLACED, folders=folders).returncode == 0
+        return (tmp_path / "place").read_text().split()
+
+    assert not any(place.startswith("/dev/shm/") for place in placed("disk"))
+    found = placed()
+    assert not any(Path(place).exists() for place in found if place.startswith("/dev/shm/"))
     if runpy.run_path(str(ROOT / ".ci" / "run-tests"))["memory_is_there"]():
-        assert place.read_text().startswith("/dev/shm/lakelatch-")
+        assert len(found) == 2 and all(place.startswith("/dev/shm/lakelatch-") for place in found)
 
 
 def test_a_skip_fails_the_run_also_where_a_flaky_test_passes_again(run: Run) -> None:
@@ -102,6 +115,21 @@ def test_many_failures_are_no_accident(run: Run, tmp_path: Path) -> None:
     )
     done = run(many)
     assert done.returncode == 1 and "Once more" not in done.stdout
+
+
+def test_what_goes_together_runs_in_one_process_and_tests_of_spark_in_others(tmp_path: Path) -> None:
+    """So few that both processes get what they run before they begin."""
+    for name in ("layout/test_a", "layout/test_b", "spark/test_a", "spark/test_b", "storage/test_a"):
+        (tmp_path / f"tests/{name}.py").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"tests/{name}.py").write_text(NOTES_ITS_WORKER)
+    (tmp_path / "tests" / "support").mkdir()
+    for name in ("conftest.py", "support/scheduling.py"):
+        shutil.copy(ROOT / "tests" / name, tmp_path / "tests" / name)
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n")
+    command = [str(Path(sys.executable).with_name("pytest")), "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=500).returncode == 0
+    workers = {path.parent.name: path.read_text().split() for path in tmp_path.rglob("workers")}
+    assert workers == {"layout": ["gw1"] * 2, "spark": ["gw0"] * 2, "storage": ["gw1"]}
 
 
 def test_each_file_that_is_to_run_first_is_there() -> None:

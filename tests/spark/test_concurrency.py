@@ -142,13 +142,39 @@ print(json.dumps(done), flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        pytest.param(NON_BLOCKING, id="non-blocking"),
-        pytest.param({RETRIES: "50"}, id="optimistic", marks=pytest.mark.long),
-    ],
-)
+#: What two writers of such rows leave.
+AT_LAST = [
+    *((turn, 100 * turn + 1, f"1-{turn}") for turn in range(4)),
+    (4, 301, "1-3"),
+    (10, 300, "0-3"),
+    (20, 301, "1-3"),
+]
+
+
+def test_threads_and_a_reader(make_table: MakeTable) -> None:
+    """As below, in one session."""
+    table = make_table(**{name.replace(".", "__"): value for name, value in NON_BLOCKING.items()})
+    table.write([])
+
+    def rows(name: int, turn: int) -> list[tuple[int, int, str]]:
+        return [(key, 100 * turn + name, f"{name}-{turn}") for key in (turn, turn + 1, 10 * (name + 1))]
+
+    frames = [[table.frame(rows(name, turn)) for turn in range(4)] for name in (0, 1)]
+
+    def work(mine: list[Any]) -> list[str]:
+        return [lakelatch.write(frame, table.path, table.options).completion for frame in mine]
+
+    with ThreadPoolExecutor(2) as pool:
+        working = [pool.submit(work, mine) for mine in frames]
+        while not all(one.done() for one in working):
+            _check_whole_commits(table)
+        completions = [completion for one in working for completion in one.result()]
+    assert len(set(completions)) == 8
+    assert table.read() == sorted(AT_LAST, key=repr)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("more", [NON_BLOCKING, {RETRIES: "50"}], ids=["non-blocking", "optimistic"])
 def test_processes_and_a_reader(make_table: MakeTable, run_python: RunPython, more: dict[str, str]) -> None:
     """Two processes write the same keys while this one reads: whole commits only, the greatest values in the end."""
     table = make_table()
@@ -175,8 +201,7 @@ def test_processes_and_a_reader(make_table: MakeTable, run_python: RunPython, mo
             process.kill()
             process.communicate()
     assert len(set(completions)) == 8
-    wanted = {0: (1, "1-0"), 10: (300, "0-3"), 20: (301, "1-3"), **{k: (100 * k + 1, f"1-{k}") for k in (1, 2, 3)}}
-    assert table.read() == sorted(((k, *rest) for k, rest in (wanted | {4: (301, "1-3")}).items()), key=repr)
+    assert table.read() == sorted(AT_LAST, key=repr)
 
 
 def _check_whole_commits(table: Any) -> None:

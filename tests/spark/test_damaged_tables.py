@@ -212,7 +212,7 @@ print(len(lakelatch.read(spark, path).collect()))
 def test_a_read_only_folder(make_table: MakeTable, tree_hash: TreeHash, run_python: RunPython) -> None:
     """Readers need no right to write."""
     table = make_table()
-    with tempfile.TemporaryDirectory() as outside:  # pytest's own folders are closed to other users
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as outside:  # those of other tests are closed to other users
         os.chmod(outside, 0o755)
         table.path = f"{outside}/trips"
         table.write(ROWS)

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -249,47 +251,40 @@ def test_a_path_is_asked_for_and_only_one(spark: SparkSession, table_path: str) 
         assert told in str(caught.value).splitlines()[0]
 
 
-CONFLICT_SCRIPT = """
-import json
-path, options = sys.argv[1], json.loads(sys.argv[2])
-def slow(batches):
-    import os, time
-    for batch in batches:
-        open(path + ".began", "w").close()
-        while not os.path.exists(path + ".go"):
-            time.sleep(0.05)
-        yield batch
-frame = spark.createDataFrame([(1, 5, "loser")], "id long, ts long, v string").coalesce(1)
-frame = frame.mapInArrow(slow, frame.schema)
-try:
-    frame.write.format("lakelatch").options(**options).mode("append").save(path)
-except Exception as error:
-    from lakelatch import errors
-    try:
-        errors.reraise(error)
-    except errors.LakelatchError as typed:
-        print(type(typed).__name__, str(typed))
-"""
-
-
-def test_a_conflict_is_typed_and_leaves_no_file(make_table: MakeTable, run_python: RunPython) -> None:
+def test_a_conflict_is_typed_and_leaves_no_file(make_table: MakeTable, tmp_path: Path) -> None:
+    """Who loses commits in a process of Spark's, and who wins in this one."""
     table = make_table(hoodie__bucket__index__num__buckets="1")
     table.write([(1, 1, "a")])
-    loser = run_python(CONFLICT_SCRIPT, table.path, json.dumps(table.options))
-    try:
-        event = threading.Event()
-        while not os.path.exists(table.path + ".began"):
-            assert loser.poll() is None, loser.communicate()[1]
-            event.wait(0.1)
-        winner = table.write([(1, 2, "winner")])
-        before = _files(table.path)
-        Path(table.path + ".go").touch()
-        output, complaints = loser.communicate(timeout=600)
-    finally:
-        loser.kill()
-        loser.communicate()
-    assert output.startswith("WriteConflict [LAKELATCH-CONFLICT]"), output + complaints
-    assert winner.instant in output
+    began, go = tmp_path / "began", tmp_path / "go"
+
+    def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            began.touch()
+            while not go.exists():
+                threading.Event().wait(0.05)
+            yield batch
+
+    frame = table.frame([(1, 5, "loser")], local=False).coalesce(1).mapInArrow(slow, table.columns)
+
+    def lose() -> None:
+        lakelatch.use_in_thread(table.spark)
+        frame.write.format("lakelatch").options(**table.options).mode("append").save(table.path)
+
+    with ThreadPoolExecutor(1) as pool:
+        loser = pool.submit(lose)
+        try:
+            while not began.exists():
+                assert not loser.done(), loser.exception()
+                threading.Event().wait(0.1)
+            winner = table.write([(1, 2, "winner")])
+            before = _files(table.path)
+        finally:
+            go.touch()
+        with pytest.raises(PySparkException) as caught:
+            loser.result(600)
+    with pytest.raises(errors.WriteConflict, match=r"^\[LAKELATCH-CONFLICT\]") as typed:
+        errors.reraise(caught.value)
+    assert winner.instant in str(typed.value)
     assert _load(table) == [(1, 2, "winner")]
     assert _files(table.path) == before
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]
@@ -88,3 +91,13 @@ def test_a_failed_attempt_leaves_no_file(make_table: MakeTable, run_python: RunP
     stages = {name.rpartition("_")[2].rpartition("-")[2] for name in committed}
     assert stages.isdisjoint({"0", "1"}), "these are attempts that failed"
     assert table.read(None, "id") == [(key,) for key in sorted(range(40), key=lambda key: repr((key,)))]
+
+
+def test_python_workers_of_tests_find_imported_what_they_need(spark: SparkSession) -> None:
+    """Else each of them spends more on that than on what most tests ask of it."""
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"frozen": [gc.get_freeze_count()]})
+
+    assert all(row.frozen > 10_000 for row in spark.range(2).mapInArrow(look, "frozen long").collect())

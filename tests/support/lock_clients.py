@@ -43,7 +43,8 @@ class Client:
         self._faked_clock = faked_clock
         self.file = folder / f"{name}.jsonl"
         self.file.touch()
-        self._child = Child(contend, table_uri, dict(options), self.file, name, hold_s)
+        arguments = (table_uri, dict(options), self.file, name, hold_s)
+        self._child = Child(contend, *arguments, started_anew=faked_clock)
         self.process_id: int = self._child.receive()
 
     def pause(self) -> None:

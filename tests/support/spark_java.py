@@ -13,8 +13,10 @@ import tempfile
 from pathlib import Path
 
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
-#: Sessions of tests end before Java's second compiler pays, and its threads take the cores from them.
-SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: Sessions of tests end before Java's second compiler pays, and its threads take the cores from them. Without it Java
+#: keeps 48 MB for compiled code, which a few hundred tests fill, and throws away what it needs again. And it would look
+#: through all of its memory each time that it has loaded some more classes, until there are as many as Spark needs.
+SMALL = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m -XX:+UseSerialGC"
 #: Or Java prints, on its output, why it cannot take or fill the archive.
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 

@@ -8,8 +8,10 @@ import warnings
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -27,13 +29,17 @@ SESSION_SETTINGS = {
 }
 
 
+WORKERS = Path(__file__).with_name("spark_workers")
+
+
 def open_test_session() -> SparkSession:
-    """The session of this process; its executors run the interpreter of the tests."""
+    """The session of this process; its executors run the interpreter of the tests, with what they need imported."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("lakelatch-tests")
     for key, value in SESSION_SETTINGS.items():
         builder = builder.config(key, value)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as inherited:
+        inherited.setenv("PYTHONPATH", str(WORKERS), prepend=os.pathsep)
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
         try:
             session = builder.getOrCreate()
