@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
-from lakelatch.errors import CorruptTable, InvariantBroken, TransactionEnded
+from lakelatch.errors import CorruptTable, InvariantBroken, LakelatchError, TransactionEnded
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import stopped_on_error
 from lakelatch.heartbeat.contract import LEASE
@@ -283,8 +283,9 @@ class TransactionManager:
         """Puts a table service's plan on the timeline and returns its requested time; None if there is nothing to do.
 
         `build` is given the timeline exactly as it is before the plan's slot, so a plan misses no commit with an
-        earlier time. It may be called several times. Errors: `CorruptTable` if a completed file is gone whose slot
-        exists, since the plan would leave out what it names.
+        earlier time. It may be called several times, and where others commit in groups first without the lock: for its
+        holder all of them wait. Errors: `CorruptTable` if a completed file is gone whose slot exists, since the plan
+        would leave out what it names.
         """
         context = self.context
         operation_id = context.system.new_id()
@@ -300,11 +301,26 @@ class TransactionManager:
             ensure_none_lost(context.log, place.tail)
             return Event(PLAN, action, "", operation_id, context.writer, content=content)
 
+        if context.log.has_met_group and self._gives_up_ahead(decide):
+            return None
         event = run(context, Deciding(decide, claims_as=operation_id))
         if isinstance(event, GivenUp):
             return None
         release_claim(context, event.instant, operation_id, unused=True)
         return event.instant
+
+    def _gives_up_ahead(self, decide: Callable[[Place], Event | GivenUp[None]]) -> bool:
+        """Whether there is nothing to do at the next place in the log, which others may take meanwhile.
+
+        What is read for that, and cannot change, is not read again under the lock. Errors are left to that as well.
+        """
+        log = self.context.log
+        try:
+            tail = log.look(log.last_decided())
+            return isinstance(decide(Place(tail, self.context.snapshots.take(tail))), GivenUp)
+        except LakelatchError as error:
+            _log.info("it is not known without the lock what there is to do: %s", error)
+            return False
 
     def recover(self) -> list[str]:
         """Rolls back what dead writers left, each once, and finishes rollbacks; returns the instants rolled back.

@@ -25,15 +25,18 @@ class Counters:
     """Counts of a snapshot, as of one moment.
 
     The cost of a count is the number of instants completed since the service's last run, or of all if it never ran.
+    `since` are the completion times for which this look is made: those of one slot, of whose writers one looks for all.
     """
 
     snapshot: Snapshot
     now_ms: int
+    since: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, snapshot: Snapshot, now_ms: int, since: Iterable[Instant] = ()) -> Counters:
         """Counts the last listing of the folder, and the instants that the caller itself has completed `since`."""
-        return cls(snapshot.completed_with(since), now_ms)
+        done = list(since)
+        return cls(snapshot.completed_with(done), now_ms, frozenset(one.completion or "" for one in done))
 
     @property
     def writes(self) -> tuple[Instant, ...]:
@@ -62,10 +65,16 @@ class Counters:
         return any(one.state == REQUESTED and one.action == action for one in self.snapshot.of(instant.requested))
 
     def is_drawn(self, every: int) -> bool:
-        """Whether it is the last commit's turn, one in so many: drawn from its time, so that it needs no state, and no
-        rhythm of writes and services avoids it.
+        """Whether it is the turn of a commit for which this look is made (or else of the last one), one in so many.
+
+        Drawn from its time, so that it needs no state, and no rhythm of writes and services avoids it.
         """
-        return crc32((self.writes[-1].completion or "").encode()) % every == 0
+        times = self.since or {self.writes[-1].completion or ""}
+        return any(crc32(time.encode()) % every == 0 for time in times)
+
+    def has_reached(self, count: int, least: int) -> bool:
+        """Whether a count has come to `least` by the commits for which this look is made."""
+        return count - max(len(self.since), 1) < least <= count
 
     def earlier(self, by_ms: int) -> str:
         """The time `by_ms` ago, by the clock of this machine."""

@@ -11,11 +11,15 @@ from cancelling import schedule
 from group_members import Paused, Writer, begin, committed, slots
 from one_table import Table
 
+from lakelatch.errors import CorruptTable
+from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.storage import MemoryStorage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.log.events import LOG_FOLDER, PLAN, slot_path
 from lakelatch.timeline.log.waiting import NAME_OF_HOLDER
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.attempts.group import _TURN_LEAST_NS, _TURNS_OF_HOLDER
+from lakelatch.transactions.base.ready import READY_FOLDER
 from lakelatch.transactions.manager import TransactionManager
 
 ASKED = f"{LOG_FOLDER}/{NAME_OF_HOLDER}"
@@ -53,6 +57,7 @@ def test_a_leader_lets_the_holder_have_the_next_slot(table: Table) -> None:
     put_group(table)
     is_slow, may_go_on = Signal(), Signal()
     tried: list[str] = []
+    looks: list[str] = []
 
     def before_slot(operation: str, path: str) -> None:
         if (operation, path) == ("put_if_absent", slot_path(2)):
@@ -60,9 +65,11 @@ def test_a_leader_lets_the_holder_have_the_next_slot(table: Table) -> None:
             may_go_on.wait()
 
     def before_look(operation: str, path: str) -> None:
-        if (operation, path) == ("read", slot_path(2)):
-            may_go_on.set()
-            holder.join()
+        if (operation, path) == ("list", LOG_FOLDER):
+            looks.append(path)
+            if len(looks) == 4:  # beside its record, before its turn, and while it waits
+                may_go_on.set()
+                holder.join()
         elif operation == "put_if_absent" and path.startswith(LOG_FOLDER):
             tried.append(path)
 
@@ -111,3 +118,58 @@ def test_what_a_dead_holder_has_asked_for_delays_one_leader_by_two_turns(table: 
     held_ns = time_of(table, second)
     assert held_ns - usual_ns == _TURNS_OF_HOLDER * _TURN_LEAST_NS and not table.storage.exists(ASKED)
     assert time_of(table, third) == usual_ns and slots(table) == [committed(one) for one in (first, second, third)]
+
+
+def test_a_leader_goes_on_once_the_holder_has_given_the_lock_back(table: Table) -> None:
+    """Whose slot was there already as the leader looked, and which removes what it has asked for a moment later."""
+    first, second = (begin(table, name) for name in "ab")
+    usual_ns = time_of(table, first)
+    table.storage.put(ASKED, b"")
+    looks: list[str] = []
+
+    def before(operation: str, path: str) -> None:
+        is_record = operation == "put_if_absent" and path.startswith(READY_FOLDER)
+        if is_record or (looks and (operation, path) == ("list", LOG_FOLDER)):
+            looks.append(path)
+            if len(looks) == 5:  # its record, a look beside that, and two while it waits
+                table.storage.delete(ASKED)
+
+    leader = begin(table, "c", paused=Paused(FaultyStorage(table.storage, before=before)))
+    held_ns = time_of(table, leader)
+    assert 0 < held_ns - usual_ns < _TURN_LEAST_NS and len(looks) > 5
+    assert time_of(table, second) == usual_ns
+
+
+def test_where_nothing_is_to_be_planned_nobody_waits_for_the_lock(table: Table) -> None:
+    put_group(table)
+    asked: list[str] = []
+    storage = FaultyStorage(table.storage, before=lambda operation, path: asked.append(path))
+    with table.manager().context.provider.acquire(TABLE_KEY, 0):
+        assert has_met_group(table, storage).schedule(lambda _: None) is None
+    assert ASKED not in asked and slots(table)[1:] == []
+
+
+def test_what_a_plan_has_to_read_is_read_before_the_others_wait(table: Table) -> None:
+    put_group(table)
+    waited: list[bool] = []
+
+    def build(snapshot: Snapshot) -> bytes:
+        waited.append(table.storage.exists(ASKED))
+        return b"plan"
+
+    assert has_met_group(table, FaultyStorage(table.storage)).schedule(build) is not None
+    assert waited == [False, True] and slots(table)[1:] == [[(PLAN, "")]]
+
+
+def test_what_fails_before_the_others_wait_is_decided_once_they_do(table: Table) -> None:
+    put_group(table)
+    calls: list[bool] = []
+
+    def build(snapshot: Snapshot) -> bytes:
+        calls.append(table.storage.exists(ASKED))
+        if len(calls) == 1:
+            raise CorruptTable("it was removed just then", path="x")
+        return b"plan"
+
+    assert has_met_group(table, FaultyStorage(table.storage)).schedule(build) is not None
+    assert calls == [False, True]

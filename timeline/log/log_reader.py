@@ -137,6 +137,13 @@ class LogReader:
         """The events of a slot that this process has read."""
         return self._cache.get(number, ())
 
+    def known_of(self, time: str) -> Sequence[Event]:
+        """The events of the slot that has one of this time, if this process has read it."""
+        for events in reversed(list(self._cache.values())):
+            if any(event.time == time for event in events):
+                return events
+        return ()
+
     def forget_old(self) -> None:
         """Forgets all slots that were read but the last one."""
         for number in sorted(self._cache)[:-1]:

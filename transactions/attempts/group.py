@@ -134,7 +134,7 @@ class Turn:
                     continue
             self._context.elision.passes(instants)
             self._turn_ns = turn_ns
-            if not self._gives_way(follows, pause_ns, ensure_in_time):
+            if not self._gives_way(pause_ns, ensure_in_time):
                 return None
 
     def _gathers(self, tail: Tail, turn_ns: float) -> bool:
@@ -160,15 +160,20 @@ class Turn:
         expected = max(len(tail.events), len(before) + len(others))
         return len(self._names) + 1 < expected if expected >= _CROWD_LEAST else bool(self._names)
 
-    def _gives_way(self, follows: Callable[[], bool], pause_ns: float, ensure_in_time: Callable[[], None]) -> bool:
+    def _gives_way(self, pause_ns: float, ensure_in_time: Callable[[], None]) -> bool:
         """Lets the lock's holder have the next slot, if it loses them all; False if it takes too long.
 
-        It has more to do before its slot than whoever puts commits that are ready, and nobody can do that for it.
+        It has more to do before its slot than whoever puts commits that are ready, and nobody can do that for it. It
+        may have had that slot already, as this one's look found it, and waits no more then.
         """
-        log = self._context.log
+        log, number = self._context.log, self._tail.number
         if not log.waiting.holder:
             return False
-        if self._wait_until(follows, _TURNS_OF_HOLDER * self._turn_ns, pause_ns, ensure_in_time):
+
+        def went_on() -> bool:
+            return log.tail_number() > number or not log.waiting.holder
+
+        if self._wait_until(went_on, _TURNS_OF_HOLDER * self._turn_ns, pause_ns, ensure_in_time):
             return True
         log.waiting.stop(with_lock=True)  # it may be dead
         return False

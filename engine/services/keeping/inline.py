@@ -5,9 +5,10 @@ The commit has completed before any service begins, and no failure here makes it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from zlib import crc32
 
 from lakelatch.engine.options.table_services.services import ServiceOptions
 from lakelatch.engine.run.report import DONE, SCHEDULED, ServiceRun
@@ -16,8 +17,10 @@ from lakelatch.engine.services.counters import Counters
 from lakelatch.engine.services.keeping.maintenance import keep
 from lakelatch.engine.services.keeping.steps import Job, Step, Steps
 from lakelatch.engine.services.service import ServiceContext
+from lakelatch.engine.write.attempt import part_of_thread
 from lakelatch.timeline.actions import COMMIT, DELTA_COMMIT, REPLACE_COMMIT
 from lakelatch.timeline.instant import completed
+from lakelatch.timeline.log.events import COMPLETE, Event
 
 _TABLES_MAX = 1000
 _AGAIN_AFTER = 10  # completed instants, or a tenth of all of them if that is more
@@ -31,11 +34,26 @@ def after_commit(result: CommitResult, context: ServiceContext, options: Service
     """Runs the services that are due, and returns the result with them. Makes no request if nothing is due."""
     if result.repeated or not options.inline.enabled:
         return result
+    slot = context.manager.context.log.known_of(result.completion)
+    if not looks_for_its_slot(result.completion, slot):
+        return result
     copies = context.table.config.copies_on_write
     action = REPLACE_COMMIT if result.file_groups_replaced else COMMIT if copies else DELTA_COMMIT
-    counters = context.counters([completed(result.instant, action, result.completion)])
+    done = [completed(event.instant, event.action, event.time) for event in slot if event.kind == COMPLETE]
+    counters = context.counters(done or [completed(result.instant, action, result.completion)])
     runs = keep(context, map(_unless_in_vain, Steps(options).after_commit()), counters)
     return replace(result, services=runs) if runs else result
+
+
+def looks_for_its_slot(completion: str, slot: Sequence[Event]) -> bool:
+    """Whether the writer of this commit is the one of its slot who looks at what is due, for all of them.
+
+    Drawn, so that it is not always one whose options turn a service off. If it dies, what is due is so after the next
+    slot, too. Of the changes of one transaction the last one looks, whoever else has a slot with it.
+    """
+    if len(slot) < 2 or slot[0].has_decision or part_of_thread() is not None:
+        return True
+    return slot[crc32(slot[-1].time.encode()) % len(slot)].time == completion
 
 
 def _unless_in_vain(step: Step) -> Step:

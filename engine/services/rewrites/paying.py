@@ -183,7 +183,8 @@ def _is_turn(counters: Counters, commits: Iterable[Instant], paying: PayingOptio
     some look for nothing, avoids it.
     """
     count = sum(1 for _ in commits)
-    return count == paying.commits or (count > paying.commits and counters.is_drawn(paying.commits))
+    reached = counters.has_reached(count, paying.commits)
+    return reached or (count > paying.commits and counters.is_drawn(paying.commits))
 
 
 def _last_clustering(counters: Counters) -> str:

@@ -205,3 +205,15 @@ def test_options_that_do_not_go_together(values: dict[str, str], told: str) -> N
 
 def test_what_runs_after_a_commit_does_not_run_beside_the_query_as_well() -> None:
     assert not InlineOptions.from_options({"hoodie.compact.inline": "true"}).compaction.background
+
+
+def test_a_count_is_reached_by_any_of_the_commits_that_a_look_is_for() -> None:
+    names = [f"deltacommit {number} {number}" for number in range(1, 8)]
+    alone = counters(*names)
+    assert alone.has_reached(7, 7) and not alone.has_reached(7, 6) and not alone.has_reached(7, 8)
+    done = [completed(time_of(number), "deltacommit", time_of(number)) for number in (5, 6, 7)]
+    of_three = Counters.of(alone.snapshot, 0, done)
+    assert [least for least in range(1, 10) if of_three.has_reached(7, least)] == [5, 6, 7]
+    drawn = [one.completion for one in alone.writes if Counters.of(alone.snapshot, 0, [one]).is_drawn(3)]
+    assert 0 < len(drawn) < 7
+    assert of_three.is_drawn(3) == any(one.completion in drawn for one in done)
