@@ -3,8 +3,9 @@
 Upserts follow each other, a while apart; after each the table is read, in turns with a table of the same rows that has
 no log. The first query after an upsert, another one each time, pays for whatever has to be found out anew; the others
 come right after it. Everything has its default. DAY_ROWS says how many rows there are (2,000,000), DAY_UPSERTS how many
-upserts (20), DAY_SHARES which parts of the rows each of them changes, one in so many (1000, 10), and DAY_EVERY_S how
-long after the last one an upsert begins (15). DAY_OPTIONS are options of the upserts (KEY=VALUE, by commas).
+upserts (12), DAY_SHARES which parts of the rows each of them changes, one in so many (1000, 10), and DAY_EVERY_MIN how
+many minutes after the last one an upsert begins (10), by the clock that it is given: nobody waits. DAY_OPTIONS are
+options of the upserts (KEY=VALUE, by commas).
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
 from lakelatch.spark.session.local_session import open_session
-from lakelatch.system import REAL_SYSTEM
+from lakelatch.system import RealSystem
 from lakelatch.timeline.actions import COMPACTION
 
 _ROWS = int(os.environ.get("DAY_ROWS", "2000000"))
-_UPSERTS = int(os.environ.get("DAY_UPSERTS", "20"))
+_UPSERTS = int(os.environ.get("DAY_UPSERTS", "12"))
 _SHARES = tuple(int(share) for share in os.environ.get("DAY_SHARES", "1000,10").split(","))
-_EVERY_S = float(os.environ.get("DAY_EVERY_S", "15"))
+_EVERY_MS = round(float(os.environ.get("DAY_EVERY_MIN", "10")) * 60_000)
 _SAID = dict(pair.split("=", 1) for pair in os.environ.get("DAY_OPTIONS", "").split(",") if pair)
 _BUCKETS = 8
 _GOAL = 2.0
@@ -43,6 +44,17 @@ _QUERIES = ("count", "column", "scan", "lookup")
 #: Of each query, how many upserts were in the logs, and how many times as long it took.
 _Ratios: TypeAlias = dict[str, list[tuple[int, float]]]
 _WHERE = f"id = 'key-{_ROWS // 3:09d}'"
+
+
+class _Later(RealSystem):
+    """The real machine, so many milliseconds later."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        super().__init__()
+        self._ahead_ms = ahead_ms
+
+    def realtime_ms(self) -> int:
+        return super().realtime_ms() + self._ahead_ms
 
 
 def run() -> list[Result]:
@@ -64,14 +76,12 @@ def _day(spark: SparkSession, table: str, compacted: str, share: int) -> Iterato
     later: _Ratios = {query: [] for query in _QUERIES}
     plain, compacting, waiting = [], [], 0
     for number in range(_UPSERTS):
-        began_ns = REAL_SYSTEM.monotonic_ns()
         took_ms, compacts = _upsert(spark, table, number, share)
         (compacting if compacts else plain).append(took_ms)
         waiting = 0 if compacts else waiting + 1
         for place in range(len(_QUERIES)):
             query = _QUERIES[(number + place) % len(_QUERIES)]
             (later if place else first)[query].append((waiting, _times(spark, query, table, compacted)))
-        REAL_SYSTEM.sleep(max(0.0, _EVERY_S - (REAL_SYSTEM.monotonic_ns() - began_ns) / 1e9))
     note = f"{_ROWS:,} rows in {_BUCKETS} buckets, one in {share:,} by each of {_UPSERTS} upserts, {len(compacting)}"
     for kind, found in (("first", first), ("later", later)):
         for query, ratios in found.items():
@@ -85,7 +95,8 @@ def _upsert(spark: SparkSession, table: str, number: int, share: int) -> tuple[f
     changed = rows_of(spark, _ROWS, number + 2).where(f"pmod(hash(id, {number}), {share}) = 0").cache()
     changed.count()
     results: list[lakelatch.CommitResult] = []
-    took_ms = time_ms(lambda: results.append(lakelatch.write(changed, table, {**_OPTIONS, **_SAID})))
+    later = _Later(number * _EVERY_MS)
+    took_ms = time_ms(lambda: results.append(lakelatch.write(changed, table, {**_OPTIONS, **_SAID}, later)))
     changed.unpersist()
     return took_ms, any(run.service == COMPACTION for run in results[0].services)
 
