@@ -33,6 +33,7 @@ BENCHMARKS = (
     "spark.untouched",
     "spark.partitions",
     "spark.changing",
+    "spark.all_day",
     "spark.delta",
     "planning",
     "services.rewriting",

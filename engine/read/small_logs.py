@@ -29,7 +29,7 @@ _ROWS_MAX_BYTES = 4 * 1024 * 1024  # in memory
 _KEPT_MAX = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SmallChanges:
     """The rows of some slices with keys in the logs, in one batch as Spark takes it, and which rows of the base files
     have these keys, by the files' paths."""

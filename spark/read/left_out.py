@@ -8,6 +8,7 @@ row, and which costs a tenth of what a path does; files of one size are scans of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 _FILES_MAX = 32  # of a scan: a row is compared with the sizes one after the other
+_KEPT_MAX = 8  # for this process's sessions: some megabytes each, for a hundred million rows
 _WORDS = "_lakelatch_words"
 _UNKNOWN = "a base file does not have the size that it had when its rows were looked at"
 
@@ -50,7 +52,16 @@ def is_left(spark: SparkSession, files: Sequence[Superseded]) -> Column:
         f"WHEN {one.file_bytes}L THEN {start}" for one, start in zip(files, starts[: len(files)], strict=True)
     )
     start = f"CASE _metadata.file_size {cases} ELSE CAST(raise_error('{_UNKNOWN}') AS INT) END"
-    words = pa.array([np.concatenate([one.words for one in files])], pa.list_(pa.int64()))
-    held = spark.createDataFrame(pa.table({_WORDS: words})).scalar()
-    word = functions.get(held, functions.expr(f"{start} + CAST(_metadata.row_index DIV {WORD_BITS} AS INT)"))
+    word = functions.get(
+        _handed(spark, tuple(files)), functions.expr(f"{start} + CAST(_metadata.row_index DIV {WORD_BITS} AS INT)")
+    )
     return functions.getbit(word, functions.expr(f"CAST(_metadata.row_index % {WORD_BITS} AS INT)")) == 0
+
+
+@lru_cache(
+    maxsize=_KEPT_MAX
+)  # the answers of overlays and of small logs are kept as well, and are then the same objects
+def _handed(spark: SparkSession, files: tuple[Superseded, ...]) -> Column:
+    """The words of these files. Handing Spark a table takes forty calls of the JVM, a third of what planning needs."""
+    words = pa.array([np.concatenate([one.words for one in files])], pa.list_(pa.int64()))
+    return spark.createDataFrame(pa.table({_WORDS: words})).scalar()

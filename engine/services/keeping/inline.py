@@ -41,7 +41,7 @@ def after_commit(result: CommitResult, context: ServiceContext, options: Service
     action = REPLACE_COMMIT if result.file_groups_replaced else COMMIT if copies else DELTA_COMMIT
     done = [completed(event.instant, event.action, event.time) for event in slot if event.kind == COMPLETE]
     counters = context.counters(done or [completed(result.instant, action, result.completion)])
-    runs = keep(context, map(_unless_in_vain, Steps(options).after_commit()), counters)
+    runs = keep(context, map(_unless_in_vain, Steps(options).after_commit(result.bytes_written)), counters)
     return replace(result, services=runs) if runs else result
 
 
@@ -57,7 +57,9 @@ def looks_for_its_slot(completion: str, slot: Sequence[Event]) -> bool:
 
 
 def _unless_in_vain(step: Step) -> Step:
-    """The step, which is not due again for a while after it had no effect."""
+    """The step, which is not due again for a while after it had no effect, unless it is never put off."""
+    if step.never_put_off:
+        return step
 
     def due(context: ServiceContext, counters: Counters) -> bool:
         if not step.due(context, counters):

@@ -21,7 +21,7 @@ from lakelatch.engine.services.removals.cleaning import Clean, cancel_overdue
 from lakelatch.engine.services.rewrites.clustering import Clustering
 from lakelatch.engine.services.rewrites.compaction import Compaction
 from lakelatch.engine.services.rewrites.log_compaction import LogCompaction
-from lakelatch.engine.services.rewrites.paying import PayingCompaction, PayingJoin
+from lakelatch.engine.services.rewrites.paying import LARGE_BYTES, PayingCompaction, PayingJoin
 from lakelatch.engine.services.service import PlannedService, ServiceContext
 from lakelatch.errors import LakelatchError, LockTimeout, TransactionEnded, WriteConflict
 from lakelatch.format.slices.index_making import make_index
@@ -43,13 +43,14 @@ class Step:
     """A step of maintenance. `due` reads nothing but counters; `jobs` may find that there is nothing to do.
 
     A step that runs `alone` is skipped while another writer runs it: it has a lease of its own, for which no process
-    waits and which no commit needs.
+    waits and which no commit needs. One that is `never_put_off` is due again after it had no effect.
     """
 
     service: str
     due: Due
     jobs: Callable[[ServiceContext, Counters], Iterable[Job]]
     alone: bool = False
+    never_put_off: bool = False
 
     def run(self, context: ServiceContext, counters: Counters) -> Iterator[Job]:
         """The jobs, under the step's own lease if it runs `alone`."""
@@ -70,6 +71,7 @@ class Steps:
         span = options.archiving.max_commits - options.archiving.min_commits
         paying = replace(inline.paying, commits=min(inline.paying.commits, span))
         self.paying_compaction = PayingCompaction(options.compaction, options.cancellation, inline.trigger, paying)
+        self.compaction_at_once = replace(self.paying_compaction, at_once=True)
         gives_way = replace(options.cancellation, cancellable=True)  # whatever they say: nobody asked for the plan
         self.paying_join = PayingJoin(options.clustering, gives_way, inline.clustering_commits, inline.paying)
         self.log_compaction = LogCompaction(options.compaction)
@@ -104,14 +106,16 @@ class Steps:
             *([self.clean] if options.cleaning.automatic else []),
         ]
 
-    def after_commit(self) -> list[Step]:
-        """The steps after a commit, which the options of the write turn on."""
+    def after_commit(self, bytes_written: int) -> list[Step]:
+        """The steps after a commit of so many bytes, which the options of the write turn on."""
         options, inline = self.options, self.options.inline
+        compacts = inline.compacts_what_pays
         return [
             *self._by_writers(self.log_compaction, Mode(run=inline.log_compaction)),
             *self._by_writers(self.compaction, inline.compaction),
-            *self._paying(self.paying_compaction, inline.compacts_what_pays, _has_logs),
-            *self._paying(self.paying_join, inline.joins_what_pays, _has_no_key),
+            *_paying(self._by_writers(self.paying_compaction, Mode(run=compacts)), _has_logs),
+            *(_paying([self._at_once()], _has_logs) if compacts and bytes_written >= LARGE_BYTES else []),
+            *_paying(self._by_writers(self.paying_join, Mode(run=inline.joins_what_pays)), _has_no_key),
             *self._by_writers(self.clustering, inline.clustering),
             *(self._clean_by_writers() if options.cleaning.automatic else []),
             *([self._archive(archiving.is_worth_a_try, alone=True)] if options.archiving.automatic else []),
@@ -127,7 +131,8 @@ class Steps:
         if inline.compaction.background:
             steps += [_waiting(self.log_compaction), _waiting(self.compaction), _anew(self.compaction, alone=True)]
             steps += [_anew(self.log_compaction, alone=True)] if options.compaction.log_compaction else []
-            steps += self._paying(self.paying_join, inline.joins_what_pays, _has_no_key)  # its batches leave it to this
+            joins = self._by_writers(self.paying_join, Mode(run=inline.joins_what_pays))
+            steps += _paying(joins, _has_no_key)  # its batches leave it to this
         if inline.clustering.background:
             steps += self._by_writers(self.background_clustering, Mode(run=True))
         if options.cleaning.automatic and options.cleaning.asynchronous:
@@ -140,18 +145,9 @@ class Steps:
         steps = [_waiting(service), _anew(service, alone=True)] if mode.run else []
         return [*steps, _anew(service, alone=True, execute=False)] if mode.schedule else steps
 
-    def _paying(
-        self, service: PlannedService[Any], automatic: bool, suits: Callable[[ServiceContext], bool]
-    ) -> list[Step]:
-        """What runs without being asked, in tables that it suits.
-
-        Never under Hudi's locks: who rewrites is then agreed with other engines' writers.
-        """
-
-        def suited(context: ServiceContext) -> bool:
-            return suits(context) and not context.manager.context.provider.taken_by_hudi
-
-        return [_only_where(suited, step) for step in self._by_writers(service, Mode(run=automatic))]
+    def _at_once(self) -> Step:
+        """Each commit that is large enough for this can afford it."""
+        return replace(_anew(self.compaction_at_once, alone=True), never_put_off=True)
 
     def _clean_by_writers(self) -> list[Step]:
         clean = (_waiting(self.clean), _anew(self.clean))
@@ -191,6 +187,18 @@ class Steps:
 
         every = self.options.inline.index_commits
         return _once("index", lambda context, counters: due(context, counters, every), index)
+
+
+def _paying(steps: list[Step], suits: Callable[[ServiceContext], bool]) -> list[Step]:
+    """What runs without being asked, in tables that it suits.
+
+    Never under Hudi's locks: who rewrites is then agreed with other engines' writers.
+    """
+
+    def suited(context: ServiceContext) -> bool:
+        return suits(context) and not context.manager.context.provider.taken_by_hudi
+
+    return [_only_where(suited, step) for step in steps]
 
 
 def _waiting(service: PlannedService[Any]) -> Step:

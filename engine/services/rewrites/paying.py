@@ -38,6 +38,8 @@ from lakelatch.timeline.snapshot import Snapshot
 _MB = 1024 * 1024
 _OPEN_BYTES = 256 * 1024  # what opening a file costs a read, in bytes that it could have read meanwhile
 _LEAST_RATIO = 0.1  # of logs to base, if no option says one
+#: What a commit has written, of which a look for what it has made worth compacting is a small part.
+LARGE_BYTES = 4 * _MB
 _HERE_BYTES = 64 * _MB  # of one plan that the caller's own process carries out, while the caller waits
 # From one compaction to the next: a table that is written many times a second would else be compacted all the time, of
 # which no read that takes its seconds has anything.
@@ -51,9 +53,13 @@ class PayingCompaction(Compaction):
     """Compacts what pays, within a day's budget.
 
     A look is due after `paying.commits` delta commits, and not within a minute of the last plan, by the table's times.
+
+    `at_once`: after each commit, for file groups of which so much was written that their logs' bytes alone pay. Those
+    without a base file wait: what loads a table by upserts would else write everything twice.
     """
 
     paying: PayingOptions = field(default_factory=PayingOptions)
+    at_once: bool = False
 
     def due(self, counters: Counters) -> bool:
         if counters.waiting(COMPACTION):
@@ -61,7 +67,7 @@ class PayingCompaction(Compaction):
         last = last_requested(counters.completed(COMMIT))
         if last and counters.writes and to_ms(counters.writes[-1].completion or last) < to_ms(last) + _BETWEEN_MS:
             return False
-        return _is_turn(counters, counters.deltas_after(last), self.paying)
+        return self.at_once or _is_turn(counters, counters.deltas_after(last), self.paying)
 
     def may_execute(self, context: ServiceContext, instant: str) -> bool:
         """Whether nobody asked for the plan, and it is not too much for where its tasks run."""
@@ -95,7 +101,10 @@ class PayingCompaction(Compaction):
                 yield one
 
     def _pays(self, log_bytes: int, logs: int, base: int) -> bool:
-        return _log_cost(log_bytes, logs) >= (self.options.least_log_ratio or _LEAST_RATIO) * (base + _OPEN_BYTES)
+        ratio = self.options.least_log_ratio or _LEAST_RATIO
+        if self.at_once:
+            return bool(base) and log_bytes >= ratio * base
+        return _log_cost(log_bytes, logs) >= ratio * (base + _OPEN_BYTES)
 
     def _promising(self, table: OpenedTable) -> list[str]:
         """The partitions with a file group that pays, among those that are likely to."""

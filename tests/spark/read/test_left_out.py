@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lakelatch.engine.read.superseded import Superseded
 from lakelatch.spark.read.left_out import in_scans, is_left
@@ -45,3 +46,20 @@ def test_rows_by_their_bits_and_files_by_their_sizes(spark: SparkSession, tmp_pa
     assert read.where(is_left(spark, left_out)).columns == ["id"]
     with pytest.raises(PySparkException, match="does not have the size"):
         read.where(is_left(spark, left_out[:1])).collect()
+
+
+def test_words_are_handed_to_spark_once_for_all_queries_of_a_session(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(100).coalesce(1).write.parquet(f"{tmp_path}/rows")
+    (file,) = (tmp_path / "rows").glob("*.parquet")
+    left_out = [superseded(file.stat().st_size, 7)]
+
+    def frame(session: SparkSession) -> DataFrame:
+        return session.read.schema("id long").parquet(str(file)).where(is_left(session, left_out))
+
+    def words(one: DataFrame) -> set[str]:
+        return set(re.findall(r"_lakelatch_words#\d+", one._jdf.queryExecution().analyzed().toString()))
+
+    one, other, another = frame(spark), frame(spark), frame(spark.newSession())
+    assert words(one) == words(other) != set() and words(another).isdisjoint(words(one))
+    assert one.join(other, one["id"] == other["id"]).count() == one.union(other).distinct().count() == 99
+    assert another.count() == 99

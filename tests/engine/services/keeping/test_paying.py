@@ -58,6 +58,18 @@ class LargeLogs(FaultyStorage):
         return replace(super().stat(path), size_bytes=10 * MB if is_large else 1)
 
 
+class WrittenInBulk(FaultyStorage):
+    """Says that each base file has 10 MB, and each log so many bytes; counts what it is asked."""
+
+    def __init__(self, behind: Storage, log_bytes: int) -> None:
+        super().__init__(behind)
+        self.log_bytes, self.asked = log_bytes, 0
+
+    def stat(self, path: str) -> FileStatus:
+        self.asked += 1
+        return replace(super().stat(path), size_bytes=10 * MB if path.endswith(".parquet") else self.log_bytes)
+
+
 class Later(RealSystem):
     """The real machine, at a later time of day."""
 
@@ -87,12 +99,16 @@ def upserted(
     committed: Callable[[], object] = lambda: None,
     manager: TransactionManager | None = None,
     after_s: float = 61,
+    bytes_written: int = 1,
 ) -> CommitResult:
-    """An upsert of four rows, with the services behind it as these options say; by an executor, or `here`."""
+    """An upsert of four rows, with the services behind it as these options say; by an executor, or `here`.
+
+    It is taken for one of `bytes_written`.
+    """
     assert isinstance(table.system, Later)
     table.system.ahead_ms += round(after_s * 1000)
     writing = table.begin(manager=manager).put("p", [(key, number, f"v{number}") for key in range(4)])
-    result = writing.commit()
+    result = replace(writing.commit(), bytes_written=bytes_written)
     committed()
     opened = replace(table.opened, storage=storage or table.storage)
     context = ServiceContext(opened, writing.manager, table.context(None if here else run_here).executor)
@@ -254,3 +270,45 @@ def test_no_archiving_keeps_the_count_from_being_right(table: LiveTable) -> None
     assert upserted(table, 7, few).services, (
         "with eight on the timeline, of which seven or eight will be there for ever"
     )
+
+
+@pytest.mark.parametrize(("log_mb", "most"), [(1, 1), (0.6, 2)])
+def test_large_upserts_are_compacted_as_soon_as_they_come_to_a_tenth(
+    table: LiveTable, log_mb: float, most: int
+) -> None:
+    """Four commits of so many MB to each base file of 10 MB; a look that was in vain puts the next one off for none."""
+    storage = WrittenInBulk(table.storage, round(log_mb * MB))
+    with_base_files(table)
+    found = [upserted(table, number, storage=storage, bytes_written=4 * MB).services for number in range(1, 5)]
+    assert [len(runs) for runs in found] == ([1] * 4 if most == 1 else [0, 1] * 2)
+
+
+def test_what_loads_a_table_by_upserts_is_not_written_twice_at_once(table: LiveTable) -> None:
+    storage = WrittenInBulk(table.storage, MB)
+    assert not upserted(table, 0, storage=storage, bytes_written=4 * MB).services, "there is no base file"
+
+
+def test_a_small_commit_makes_no_request_for_what_a_large_one_looks_for(table: LiveTable) -> None:
+    with_base_files(table)
+    storage = WrittenInBulk(table.storage, MB)
+    assert not upserted(table, 1, storage=storage, bytes_written=4 * MB - 1).services
+    assert storage.asked == 0
+    off = {"lakelatch.rewrite.automatic": "false"}
+    assert not upserted(table, 2, off, storage, bytes_written=4 * MB).services
+    assert upserted(table, 3, storage=storage, bytes_written=4 * MB).services
+
+
+def test_large_upserts_within_a_minute_are_compacted_once(table: LiveTable) -> None:
+    with_base_files(table)
+    storage = WrittenInBulk(table.storage, MB)
+    found = [
+        upserted(table, number, storage=storage, bytes_written=4 * MB, after_s=61 if number == 1 else 9).services
+        for number in range(1, 4)
+    ]
+    assert [len(runs) for runs in found] == [1, 0, 0]
+
+
+def with_base_files(table: LiveTable) -> None:
+    """Brings the table's rows into base files."""
+    table.write([(key, 0, "v0") for key in range(4)], "p")
+    table.compact()
