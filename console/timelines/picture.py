@@ -10,6 +10,7 @@ from typing import Any
 from lakelatch.console.timelines.text import ensure_can_draw, is_compaction, lane_of, open_end_ms
 from lakelatch.console.timelines.time_axis import TimeAxis
 from lakelatch.console.timelines.undone import Undone
+from lakelatch.errors import InvalidRequest
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import RESTORE, ROLLBACK
 from lakelatch.ui.entries import Entry
@@ -26,14 +27,18 @@ _THINNEST = 0.003  # of the width
 def draw_picture(entries: Sequence[Entry], file: Path, title: str, undone: Sequence[Undone] = ()) -> None:
     """Writes an SVG, PNG or PDF, by the file's suffix; `undone` are writes that were rolled back.
 
-    Errors: as `ensure_can_draw` says.
+    Errors: as `ensure_can_draw` says, and `InvalidRequest` for a file that cannot be written.
     """
     ensure_can_draw(file)
     from matplotlib import pyplot
 
     figure = figure_of(entries, title, undone)
-    figure.savefig(file, dpi=130)
-    pyplot.close(figure)
+    try:
+        figure.savefig(file, dpi=130)
+    except OSError as error:
+        raise InvalidRequest(f"a picture cannot be drawn as {str(file)!r}: {error.strerror or error}") from error
+    finally:
+        pyplot.close(figure)
 
 
 def figure_of(entries: Sequence[Entry], title: str, undone: Sequence[Undone] = ()) -> Any:

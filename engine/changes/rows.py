@@ -53,7 +53,8 @@ def _arrow_table(data: Any) -> pa.Table:
         raise InvalidRequest(f"a column of the data cannot be stored: {error}") from error
     raise InvalidRequest(
         f"a {type(data).__module__}.{type(data).__qualname__} does not speak Arrow: give a table, batch or reader of "
-        "pyarrow, a frame of pandas or Polars, or a relation of DuckDB (rows of Python: pyarrow.Table.from_pylist)"
+        "pyarrow, a frame of pandas or Polars (of a lazy one what collect() gives), or a relation of DuckDB (rows of "
+        "Python: pyarrow.Table.from_pylist)"
     )
 
 

@@ -34,6 +34,8 @@ CHECKS: tuple[tuple[str, Check, bool], ...] = (
     ("sizes of file groups", upkeep.sizes, False),
 )
 _NO_LOCKS = "locks-unreachable"
+# Of the time that a check has: the scratch lock is waited for before, and is given back before the check is given up.
+_CHILD_SHARE = 0.8
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def examine_storage(
     given = {key: str(value) for key, value in call.items()}
     provider = open_recorded_locks(storage.uri, parsed.manager.scope, config.lock_options, system)
     patient = Patient(
-        storage, config, parsed, given, provider, limits or Limits(), child_s=min(20.0, timeout_s), system=system
+        storage, config, parsed, given, provider, _CHILD_SHARE * timeout_s, limits or Limits(), system=system
     )
     with closing(provider):
         return _examined(patient, checks, tell, timeout_s)
@@ -122,7 +124,8 @@ def _made(patient: Patient, name: str, check: Check, timeout_s: float) -> tuple[
     for error in errors:
         if not isinstance(error, LakelatchError):
             raise error
-        return [*found, _unable(name, error.message, "mend what the fact says, and ask again")], False
+        mend = "mend what the fact says, or give it longer: --timeout SECONDS"
+        return [*found, _unable(name, error.message, mend)], False
     return found, True
 
 

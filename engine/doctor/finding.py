@@ -57,8 +57,8 @@ class Patient:
     options: ServiceOptions
     given: Mapping[str, str] = field(repr=False)
     provider: LockProvider
+    child_s: float
     limits: Limits = field(default_factory=Limits)
-    child_s: float = 20.0
     lock_s: float = 5.0
     system: System = REAL_SYSTEM
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,14 @@ class Listing:
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.to_pylist())
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """One row as a dictionary; -1 is the last one. Errors: `IndexError` beyond the rows."""
+        found: dict[str, Any] = self.rows.slice(range(len(self))[index], 1).to_pylist()[0]
+        return found
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.rows.__arrow_c_stream__(requested_schema)

@@ -78,6 +78,14 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_shown(
     assert told in shown.err.replace("\n", " ") and completion not in shown.out
 
 
+def test_a_picture_whose_file_cannot_be_written_is_told_with_its_name(
+    manager: TransactionManager, storage: LocalStorage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    committed(manager)
+    assert main(["timeline", storage.root, "--draw", "/proc/t.svg"]) == 1
+    assert "a picture cannot be drawn as '/proc/t.svg': No such file" in capsys.readouterr().err.replace("\n", " ")
+
+
 def test_a_demo_that_cannot_draw_does_not_begin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,8 @@ from lakelatch.engine.options.table_services.archiving import ArchivingOptions
 from lakelatch.errors import WriteConflict
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.storage.local import LocalStorage
+from lakelatch.system import REAL_SYSTEM
+from lakelatch.testing.clock import ManualSystem
 from lakelatch.timeline.metadata import SCHEMA_KEY, WRITER_KEY, CommitMetadata
 from lakelatch.transactions.conflicts.report import Work
 
@@ -114,6 +116,27 @@ def test_where_nothing_is_in_view_the_page_says_when_the_last_instant_was_and_go
     coming.abort()
     page.locator("#search").fill("nobody")
     page.locator("#empty:has-text('as the search and the filters want it')").wait_for()
+
+
+def test_a_page_that_shows_all_of_a_quiet_table_goes_to_what_begins_unless_one_has_moved(
+    storage: LocalStorage, page: Page
+) -> None:
+    an_hour_ago = ManualSystem(REAL_SYSTEM.realtime_ms() - 3_600_000)
+    old = manager_of(storage, times=an_hour_ago, writer="old").begin()
+    commit(old, add_file(old, "a"))
+    moved = page.context.new_page()
+    in_view = "lakelatch.chart.drawn.map(([one]) => one.key).join()"
+    for one in (page, moved):
+        one.goto(page.url)
+        wait_until(one, f"{in_view} === '{old.instant}'")
+        one.locator("#follow[aria-pressed=false]").wait_for()
+    moved.locator("#zoom-out").click()
+    coming = manager_of(storage, writer="new").begin()
+    page.locator("#follow[aria-pressed=true]").wait_for()
+    wait_until(page, f"{in_view} === '{coming.instant}'")
+    moved.locator(f"#twin-table tr:has([data-key='{coming.instant}'])").wait_for()
+    assert moved.locator("#follow[aria-pressed=false]").count() == 1 and moved.evaluate(in_view) == old.instant
+    coming.abort()
 
 
 def test_a_lock_is_broken_after_it_was_confirmed(storage: LocalStorage, page: Page) -> None:

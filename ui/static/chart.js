@@ -6,6 +6,7 @@ import { stateText } from "./store.js";
 const ROW = 16, GAP = 3, PAD = 7, AXIS = 22, ARROWS_MOST = 300;
 const OUTCOMES = ["done", "lost", "open", "gone", "off"];
 export const FOLLOWED = 0.92; // of the width is before now, for who follows
+const SPAN_FOLLOWED = 60_000;
 const SPAN_LEAST = 5, SPAN_MOST = 40 * 365 * 864e5;
 
 export class Chart {
@@ -13,7 +14,8 @@ export class Chart {
     Object.assign(this, { canvas, scroll, spacer, hint, store, select });
     this.context = canvas.getContext("2d");
     this.follows = true;
-    this.span = 60_000;
+    this.quietSince = null; // when the last instant was, while news are awaited
+    this.span = SPAN_FOLLOWED;
     this.start = store.now() - 55_000;
     this.selected = "";
     this.drawn = [];
@@ -318,6 +320,7 @@ export class Chart {
 
   setFollows(follows) {
     this.follows = follows;
+    this.quietSince = null;
     this.onFollow?.(follows);
     this.ask();
   }
@@ -328,12 +331,31 @@ export class Chart {
   }
 
   zoom(factor, x = null) {
+    this.quietSince = null;
     const share = x === null ? (this.follows ? FOLLOWED : 0.5) : Math.max(0, x - this.left) / (this.width - this.left);
     const at = this.start + share * this.span;
     this.span = Math.min(Math.max(this.span * factor, SPAN_LEAST), SPAN_MOST);
     this.start = at - share * this.span;
     if (x !== null) this.setFollows(false);
     this.ask();
+  }
+
+  // The last minute if something has happened in it, else all that there is until something does.
+  begin() {
+    const [start, end] = this.store.extent();
+    const now = this.store.now();
+    this.span = Math.min(Math.max((now - start) * 1.1, 20_000), SPAN_FOLLOWED);
+    if (now - end <= SPAN_FOLLOWED) return this.setFollows(true);
+    this.fit();
+    this.quietSince = end;
+    return undefined;
+  }
+
+  // Goes to what has begun since `begin`, unless one has moved or looked at an instant meanwhile.
+  notice() {
+    if (this.quietSince === null || !(this.store.shown.at(-1)?.start > this.quietSince)) return;
+    this.span = SPAN_FOLLOWED;
+    this.setFollows(true);
   }
 
   fit() {
@@ -353,6 +375,7 @@ export class Chart {
   show(key) {
     const one = this.store.entries.get(key);
     if (!one) return;
+    this.quietSince = null;
     const now = this.store.now();
     const end = one.end ?? now;
     if (one.start < this.start || end > this.start + this.span) {

@@ -38,7 +38,8 @@ function connect() {
     panels.show(first ? ALL_PARTS : Object.keys(change.parts));
     if (lost.length) byId("news").textContent = panels.news(lost);
     if (details.key && change.entries.some((one) => one.key === details.key)) details.open(details.key);
-    if (first && unseen) firstView();
+    if (first && unseen) chart.begin();
+    else chart.notice();
     unseen = false;
     refresh();
   };
@@ -47,15 +48,6 @@ function connect() {
     const over = source.readyState === EventSource.CLOSED;
     say(over ? "The page has ended: open the URL that lakelatch ui prints" : "connection lost, trying again", "lost");
   };
-}
-
-// The last minute if something has happened in it, else all that there is.
-function firstView() {
-  const [start, end] = store.extent();
-  const now = store.now();
-  chart.span = Math.min(Math.max((now - start) * 1.1, 20_000), 60_000);
-  if (now - end > 60_000) chart.fit();
-  else chart.setFollows(true);
 }
 
 function refresh() {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -42,6 +43,8 @@ def test_streams_and_arrays_are_taken() -> None:
         assert table_of(given).equals(STORED)
     with pytest.raises(InvalidRequest, match=r"a builtins\.dict does not speak Arrow: give a table"):
         table_of({"id": [1]})
+    with pytest.raises(InvalidRequest, match=r"LazyFrame does not speak Arrow: .* collect\(\) gives"):
+        table_of(pl.LazyFrame({"id": [1]}))
     with pytest.raises(InvalidRequest, match="cannot be stored"):
         table_of(Array(pa.array([1])))
 

@@ -17,7 +17,7 @@ from bare_table import bare_table, expire, manager_of
 from lakelatch.engine.arrow import ArrowTable
 from lakelatch.engine.calls import schedule_compaction
 from lakelatch.engine.doctor.examination import CHECKS, Examination, examine, examine_storage
-from lakelatch.engine.doctor.finding import NOT_CHECKED, Finding, Limits
+from lakelatch.engine.doctor.finding import NOT_CHECKED, Finding, Limits, Patient
 from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.heartbeat.contract import Beat, HeartbeatSettings, heartbeat_path
 from lakelatch.locks.contract import TABLE_KEY, LockScope
@@ -336,8 +336,22 @@ def test_what_cannot_be_looked_at_is_told_and_holds_up_nothing(kind: type[Memory
     SlowStorage.answers.set()
     unable = examination.unable
     assert {one.code for one in unable} == {NOT_CHECKED} and any(said in one.fact for one in unable)
+    assert all("--timeout" in one.mend for one in unable)
     assert any(one.fact.startswith("the commit log:") for one in unable)
     assert "a second conditional put" in examination.checked and "the commit log" not in examination.checked
+
+
+def test_the_second_process_has_as_much_longer_as_the_checks_have(memory: MemoryStorage) -> None:
+    bounds = list[float]()
+
+    def note(patient: Patient) -> Iterator[Finding]:
+        bounds.append(patient.child_s)
+        return iter(())
+
+    for timeout_s in (10, 600):
+        examine_storage(memory, IN_PROCESS, timeout_s=timeout_s, checks=[("its bound", note, False)])
+    # It ends before its check is given up, and holds the scratch lock no longer.
+    assert bounds[0] < 10 and 400 < bounds[1] < 600
 
 
 def test_where_there_is_no_table(tmp_path: Path) -> None:

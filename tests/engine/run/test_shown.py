@@ -6,6 +6,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from IPython.core.formatters import DisplayFormatter
@@ -101,6 +103,10 @@ def test_listings_are_rows_to_programs() -> None:
     assert text.endswith("\nand 1,980 more") and rows[0] == ["n"] and rows[-1] == ["and 1,900 more"]
     assert pa.table(many).num_rows == len(many) == len(many.to_pandas())
     assert many.to_arrow().column_names == ["n", "none"] and many.to_pylist()[0] == {"n": 0, "none": None}
+    assert many[-1] == {"n": 1_999, "none": None} and [row["n"] for row in many] == list(range(2_000))
+    with pytest.raises(IndexError):
+        many[2_000]
+    assert len(pd.DataFrame(many)) == 2_000 and len(pl.DataFrame(many)) == 2_000
     assert shown(Listing(pa.table({"n": pa.array([], pa.int64())}))) == ("n", [["n"]])
 
 
