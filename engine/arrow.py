@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelatch.engine import calls
-from lakelatch.engine.changes.changed import changed, flagged, replacing, with_values
+from lakelatch.engine.changes.changed import Changes, flagged, replacing, with_values
 from lakelatch.engine.changes.clauses import check_set, operation_of_overwrite, refuse_times
 from lakelatch.engine.changes.identity import Identity
 from lakelatch.engine.changes.inserts import config_of_new, policy_of, with_new_keys
@@ -249,10 +249,10 @@ class ArrowTable(StaysOpen):
 
         def rows() -> pa.Table:
             known = self._open()  # a column that others have added by this try keeps its values
-            made = [flagged(known.schema).empty_table()]
+            made = Changes(known.schema, known.config, self._parts_that_may_fulfil)
             for old in self._parts(known.schema.names, condition):
-                made += changed(old, with_values(old, set, old), known.config)
-            return pa.concat_tables(made)
+                made.change(old, with_values(old, set, old))
+            return made.rows()
 
         return self._change(flagged(opened.schema), rows, UPSERT, options, "update")
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelatch.engine.changes.identity import Identity
+from lakelatch.engine.changes.identity import Identity, Reader
 from lakelatch.engine.sql.expressions import Expression, evaluated, held_by, holding, stored_as
 from lakelatch.errors import InvalidRequest
 from lakelatch.format.avro import IS_DELETED_COLUMN
 from lakelatch.timeline.table_config import TableConfig
+
+#: What is said of a row, before and after the words that name it.
+TAKEN = (
+    "two rows would be the one with ",
+    " by a change of the partition, and one of them would be lost: leave out one of them, or delete it first",
+)
 
 
 def flagged(schema: pa.Schema) -> pa.Schema:
@@ -39,16 +45,38 @@ def with_values(old: pa.Table, values: Mapping[str, Expression], seen: pa.Table)
     return pa.table([column(field) for field in old.schema], schema=old.schema)
 
 
-def changed(old: pa.Table, new: pa.Table, config: TableConfig) -> Iterator[pa.Table]:
-    """The rows of an upsert that makes rows `new` from `old` ones, with the flag.
+class Changes:
+    """The rows of an upsert that changes rows of the table, which are found part by part."""
 
-    A row whose partition changes becomes two: the new one, and the deletion of the old one where it was.
-    """
-    yield with_flag(new, False)
-    if config.partition_fields and old.num_rows:
-        identity = Identity(config)
-        moved = pc.not_equal(identity.folders(old), identity.folders(new))
-        yield with_flag(old.filter(moved), True)
+    def __init__(self, schema: pa.Schema, config: TableConfig, read: Reader) -> None:
+        self._made, self._moved = [flagged(schema).empty_table()], [schema.empty_table()]
+        self._identity, self._read = Identity(config), read
+
+    def add(self, rows: pa.Table, deletes: bool) -> None:
+        """Rows that are written, or that go."""
+        self._made.append(with_flag(rows, deletes).select(self._made[0].column_names))
+
+    def change(self, old: pa.Table, new: pa.Table) -> None:
+        """Rows `new` made from `old` ones. Where the partition changes, the old row is deleted where it was."""
+        self.add(new, False)
+        if self._identity.partitions and old.num_rows:
+            moved = pc.not_equal(self._identity.folders(old), self._identity.folders(new))
+            self._moved.append(new.filter(moved))
+            self.add(old.filter(moved), True)
+
+    def rows(self) -> pa.Table:
+        """All of them. Errors: `InvalidRequest` for two rows that would be one by a change of the partition."""
+        made, moved = pa.concat_tables(self._made), pa.concat_tables(self._moved)
+        if moved.num_rows:
+            texts = pc.value_counts(self._identity.texts(made.filter(pc.invert(made[IS_DELETED_COLUMN]))))
+            several = texts.field("values").filter(pc.greater(texts.field("counts"), 1))
+            taken = pc.or_(
+                pc.is_in(self._identity.texts(moved), value_set=several), self._identity.known(moved, self._read)
+            )
+            if pc.any(taken).as_py():
+                before, after = TAKEN
+                raise InvalidRequest(f"{before}{self._identity.shown(moved, pc.index(taken, True).as_py())}{after}")
+        return made
 
 
 def replacing(

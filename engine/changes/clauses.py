@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -14,6 +14,11 @@ from lakelatch.timeline.table_config import TableConfig
 
 MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE = "matched", "not matched", "not matched by source"
 ALL: Mapping[str, Any] = {}  # of an update or insert of all columns
+#: What is said of a row, before and after the words that name it.
+WRITTEN_OVER = (
+    "the table has a row with ",
+    ", which the condition does not match, so an insert would write over it: merge by the key, and insert the source's",
+)
 
 E = TypeVar("E")
 M = TypeVar("M", bound="MergeClauses[Any]")
@@ -35,6 +40,11 @@ class Clause(Generic[E]):
     def takes_all(self) -> bool:
         """Whether every column is the source's of that name."""
         return self.values is ALL
+
+    def takes(self, names: Collection[str], is_source_s: Callable[[E, str], bool]) -> bool:
+        """Whether these columns are the source's of those names."""
+        given = self.values or {}
+        return self.takes_all or all(name in given and is_source_s(given[name], name) for name in names)
 
     def parts(self) -> tuple[str, str, str]:
         """Its kind, its condition, and what it does, as texts."""

@@ -16,11 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelatch.engine.changes.changed import changed, flagged, with_flag, with_values
+from lakelatch.engine.changes.changed import Changes, flagged, with_values
 from lakelatch.engine.changes.clauses import (
     MATCHED,
     NOT_MATCHED,
     NOT_MATCHED_BY_SOURCE,
+    WRITTEN_OVER,
     Clause,
     MergeClauses,
 )
@@ -127,21 +128,20 @@ class Merge(MergeClauses[Expression]):
 
     def _rows(self) -> pa.Table:
         """The rows for the upsert."""
-        made: list[pa.Table] = []
+        made = Changes(self.table.schema, self.table.config, self.read)
         kinds = {clause.kind for clause in self.clauses}
         matched = np.zeros(self.source.num_rows, np.bool_)
         for part in self._table_parts(NOT_MATCHED_BY_SOURCE in kinds):
             lefts, rights = self._pairs(part)
             matched[rights] = True
-            made += self._changed(MATCHED, part.take(lefts), self.source.take(rights), lefts)
+            self._change(made, MATCHED, part.take(lefts), self.source.take(rights), lefts)
             if NOT_MATCHED_BY_SOURCE in kinds:
                 alone = part.take(np.setdiff1d(np.arange(part.num_rows), lefts))
-                made += self._changed(NOT_MATCHED_BY_SOURCE, alone, _nulls(self.source.schema, alone.num_rows))
+                self._change(made, NOT_MATCHED_BY_SOURCE, alone, _nulls(self.source.schema, alone.num_rows))
         if NOT_MATCHED in kinds:
             alone = self.source.filter(pa.array(~matched))
-            made += self._changed(NOT_MATCHED, _nulls(self.table.schema, alone.num_rows), alone)
-        schema = flagged(self.table.schema)
-        return pa.concat_tables([schema.empty_table(), *(rows.select(schema.names) for rows in made)])
+            self._change(made, NOT_MATCHED, _nulls(self.table.schema, alone.num_rows), alone)
+        return made.rows()
 
     def _table_parts(self, all_rows: bool) -> Iterator[pa.Table]:
         """The table's rows, of which those that no row of the source can match may be left out."""
@@ -217,10 +217,15 @@ class Merge(MergeClauses[Expression]):
         order = np.lexsort(found[::-1])
         return found[0][order], found[1][order]
 
-    def _changed(
-        self, kind: str, old: pa.Table, given: pa.Table, numbers: npt.NDArray[np.int64] | None = None
-    ) -> Iterator[pa.Table]:
-        """The rows for the upsert from rows of one kind, side by side; `numbers` tell those of the table apart."""
+    def _change(
+        self,
+        made: Changes,
+        kind: str,
+        old: pa.Table,
+        given: pa.Table,
+        numbers: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """Adds the rows for the upsert from rows of one kind, side by side; `numbers` tell those of the table apart."""
         both = _side_by_side(old, given)
         clause_of = self._clause_of(kind, both)
         if numbers is not None:
@@ -231,13 +236,13 @@ class Merge(MergeClauses[Expression]):
             if not before.num_rows:
                 continue
             if clause.deletes:
-                yield with_flag(before, True)
+                made.add(before, True)
             elif kind == NOT_MATCHED:
                 added = self._new(clause, before, seen)
-                self._refuse_known(added)
-                yield with_flag(added, False)
+                self._refuse_known(clause, added)
+                made.add(added, False)
             else:
-                yield from changed(before, self._new(clause, before, seen), self.table.config)
+                made.change(before, self._new(clause, before, seen))
 
     def _clause_of(self, kind: str, both: pa.Table) -> npt.NDArray[np.int64]:
         """The number of the clause that each row takes, -1 if none."""
@@ -275,18 +280,16 @@ class Merge(MergeClauses[Expression]):
                 "of the source: make its keys unique first"
             )
 
-    def _refuse_known(self, added: pa.Table) -> None:
-        """`InvalidRequest` for inserts of what the table has: the condition did not match it, and it would be lost."""
-        if self.condition is None:
+    def _refuse_known(self, clause: Clause[Expression], added: pa.Table) -> None:
+        """`InvalidRequest` for inserts of what the table has: nothing matched it, and it would be lost."""
+        names = self.table.identity
+        if self.condition is None and clause.takes(names, lambda value, name: value == f"{SOURCE}.{name}"):
             return
         identity = Identity(self.table.config)
         known = identity.known(added, self.read)
         if pc.any(known, min_count=0).as_py():
-            row = identity.shown(added, pc.index(known, True).as_py())
-            raise InvalidRequest(
-                f"the table has a row with {row}, which the condition does not match, so an insert would write over "
-                "it: merge by the key"
-            )
+            before, after = WRITTEN_OVER
+            raise InvalidRequest(f"{before}{identity.shown(added, pc.index(known, True).as_py())}{after}")
 
 
 def _side_by_side(old: pa.Table, given: pa.Table) -> pa.Table:

@@ -125,9 +125,12 @@ def _is_query(tokens: list[Token]) -> bool:
 
 
 def _name(table: exp.Table) -> Name | None:
+    """Where a table is named whose rows are read; None if it is not named, or not read."""
     from sqlglot import exp
 
     parts = table.parts
+    if table.find_ancestor(exp.Hint) is not None:  # an alias, in a text of its own, by whose places nothing is found
+        return None
     if not all(isinstance(part, exp.Identifier) and "start" in part.meta for part in parts):
         return None
     return Name(tuple(part.name for part in parts), parts[0].meta["start"], parts[-1].meta["end"] + 1)

@@ -157,6 +157,49 @@ def test_a_row_that_is_matched_twice_ends_the_merge(table: ArrowTable) -> None:
     assert rows_of(table)[0] == (1, 3, "AA", "p")
 
 
+MERGED_INTO_OTHERS: list[tuple[str, Callable[[ArrowTable], object]]] = [
+    ("id=1, part=q", lambda table: table.update("id = 1", {"part": "'q'"})),
+    ("id=2, part=z", lambda table: table.update("id = 2", {"part": "'z'"})),
+    ("id=1, part=", lambda table: table.update("id = 1", {"part": "CASE WHEN part = 'p' THEN 'q' ELSE 'p' END"})),
+    (
+        "id=1, part=q",
+        lambda table: (
+            table.merge(rows([(1, 9, "x", "q")]), "target.id = source.id AND target.part = 'p'")
+            .when_matched_update({"part": "source.part"})
+            .execute()
+        ),
+    ),
+    (
+        "id=4, part=p",
+        lambda table: (
+            table.merge(rows([(4, 9, "x", "p")]))
+            .when_not_matched_insert({"id": "source.id", "part": "source.part"})
+            .when_not_matched_by_source_update({"part": "'p'"}, "target.id = 4")
+            .execute()
+        ),
+    ),
+    (
+        "id=2, part=p",
+        lambda table: (
+            table.merge(rows([(8, 9, "x", "p")]))
+            .when_not_matched_insert({"id": "source.id - 6", "part": "source.part"})
+            .execute()
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "call"), MERGED_INTO_OTHERS)
+def test_no_row_of_the_table_is_written_over_by_another_one(
+    table: ArrowTable, row: str, call: Callable[[ArrowTable], object]
+) -> None:
+    table.upsert(rows([(1, 1, "aq", "q"), (2, 1, "bq", "q")]))
+    before = rows_of(table)
+    with pytest.raises(InvalidRequest, match=f"{row}.*(would be lost|would write over it)"):
+        call(table)
+    assert rows_of(table) == before
+
+
 REFUSED: list[tuple[str, Callable[[ArrowTable], object]]] = [
     ("there is no column 'nope'", lambda table: table.to_arrow(where="nope = 1")),
     ("there is no column 'nope'", lambda table: table.delete("nope = 1")),

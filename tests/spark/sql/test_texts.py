@@ -72,6 +72,7 @@ def test_tables_are_named(text: str, expected: list[str]) -> None:
         ("a IN (SELECT b FROM `t`) AND c", [("`t`", False)]),
         ("(SELECT max(b) FROM t) + 1", [("t", False)]),
         ("SELECT * FROM table_changes('t', :after) c", [("table_changes('t', :after)", False)]),
+        ("SELECT /*+ BROADCAST(b), MERGE(a) */ * FROM a JOIN b", [("a", False), ("b", False)]),
     ],
 )
 def test_places_of_tables_are_found(text: str, expected: list[tuple[str, bool]]) -> None:
