@@ -39,6 +39,7 @@ _OPTIONS: dict[str, object] = {
     "hoodie.datasource.write.precombine.field": "ts",
     "hoodie.bucket.index.num.buckets": _BUCKETS,
 }
+_DRIFT = "lakelatch.time.max_drift_ms"  # by which the clock may be ahead of the storage's
 _BULK = {**_OPTIONS, "hoodie.datasource.write.operation": "bulk_insert"}
 _QUERIES = ("count", "column", "scan", "lookup")
 #: Of each query, how many upserts were in the logs, and how many times as long it took.
@@ -95,8 +96,8 @@ def _upsert(spark: SparkSession, table: str, number: int, share: int) -> tuple[f
     changed = rows_of(spark, _ROWS, number + 2).where(f"pmod(hash(id, {number}), {share}) = 0").cache()
     changed.count()
     results: list[lakelatch.CommitResult] = []
-    later = _Later(number * _EVERY_MS)
-    took_ms = time_ms(lambda: results.append(lakelatch.write(changed, table, {**_OPTIONS, **_SAID}, later)))
+    later, options = _Later(number * _EVERY_MS), {**_OPTIONS, _DRIFT: (number + 1) * _EVERY_MS, **_SAID}
+    took_ms = time_ms(lambda: results.append(lakelatch.write(changed, table, options, later)))
     changed.unpersist()
     return took_ms, any(run.service == COMPACTION for run in results[0].services)
 

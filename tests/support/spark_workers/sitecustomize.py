@@ -16,7 +16,9 @@ _DAEMON = ["-m", "pyspark.daemon"]
 
 
 def _import_for_workers(worker: str) -> None:
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of threads that numpy starts, forked processes have none
+    # Of threads that numpy and Arrow start when they are imported, forked processes would have none.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     for name in (
         worker,
         "pyspark.sql.conversion",
