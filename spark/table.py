@@ -25,9 +25,9 @@ from lakelatch.spark.read.frames_out import read, read_images
 from lakelatch.spark.read.view import create_view
 from lakelatch.spark.session.columns import Expression, analysed, column_of, frame_of, schema_of
 from lakelatch.spark.session.spark_types import to_arrow, to_spark
-from lakelatch.spark.write.changed_rows import changed_rows, replacing_rows
+from lakelatch.spark.write.changed_rows import changed_rows, changes_partition, kept_apart, replacing_rows
 from lakelatch.spark.write.frames_in import write_as
-from lakelatch.spark.write.merge import Merge, MergedTable
+from lakelatch.spark.write.merge import Merge, MergedTable, named_as
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.timeline.actions import DELETE, INSERT, UPSERT
 from lakelatch.timeline.table_config import is_table
@@ -247,6 +247,8 @@ class Table:
             if set.keys().isdisjoint(target.partition_fields):
                 return frame.select(*[new[one.name].cast(one.dataType).alias(one.name) for one in target.schema])
             never = functions.lit(False)
+            moved = changes_partition(target.schema, old, new, target.partition_fields)
+            frame, new = kept_apart(frame, new, target, self.to_df(meta_columns=False), moved=moved)
             return changed_rows(frame, target.schema, old, new, never, ~never, target.partition_fields)
 
         return self._change(lambda: analysed(rows, "the update"), UPSERT, options, "update")
@@ -265,9 +267,10 @@ class Table:
 
         Rows belong together that have the same record key and partition, or for which the condition holds.
         """
+        target = self._target("a merge", by_key="a merge")
         return Merge(
-            self._target("a merge", by_key="a merge"),
-            frame_of(self.spark, source),
+            target,
+            named_as(frame_of(self.spark, source), target.names),
             condition,
             self._target,
             lambda: self.to_df(meta_columns=False),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lakelatch.errors import InvalidRequest
-from lakelatch.spark.session.columns import analysed
+from lakelatch.spark.session.columns import Expression, analysed
 from lakelatch.spark.sql.errors import InvalidStatement
 
 if TYPE_CHECKING:
@@ -20,14 +20,31 @@ if TYPE_CHECKING:
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 
 
-def all_stored(rows: DataFrame, values: Mapping[str, str], schema: StructType, what: str) -> dict[str, Column]:
-    """Values, as text about `rows`, as the columns of a table store them. Errors: as for `stored`."""
+def all_stored(rows: DataFrame, values: Mapping[str, str], schema: StructType, what: str) -> dict[str, Expression]:
+    """Values, as text about `rows`, as the columns of a table store them. Errors: as for `stored`.
+
+    One that needs no look at its value is the text as it stands, whose type a change makes the column's.
+    """
     from pyspark.sql import functions
 
     columns = {name: functions.expr(text) for name, text in values.items()}
     given = analysed(lambda: rows.select(*columns.values()), what).schema
     pairs = zip(columns.items(), given, strict=True)
-    return {name: stored(column, one.dataType, schema[name]) for (name, column), one in pairs}
+    return {
+        name: values[name]
+        if _is_stored_as_it_is(one.dataType, schema[name].dataType)
+        else stored(column, one.dataType, schema[name])
+        for (name, column), one in pairs
+    }
+
+
+def _is_stored_as_it_is(given: DataType, wanted: DataType) -> bool:
+    """Whether values that are not equal before are not equal either as values of the column."""
+    from pyspark.sql.types import IntegralType
+
+    if isinstance(given, IntegralType) and isinstance(wanted, IntegralType):
+        return _always_fits(given, wanted)
+    return given == wanted
 
 
 def stored(value: Column, given: DataType, field: StructField) -> Column:

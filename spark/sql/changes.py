@@ -104,7 +104,11 @@ def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
     if condition is not None:
         return result(reads, target.put_where(rows, condition))
     if overwrites and fixed:
-        return result(reads, target.put_where(rows, " AND ".join(f"`{one}` <=> {fixed[one]}" for one in fixed)))
+        kinds = {one: target.schema[one].dataType.simpleString() for one in fixed}
+        parts = [
+            f"`{one}` <=> CAST({fixed[one]} AS {kinds[one]})" for one in fixed
+        ]  # day = 10 of a text means '10' alone
+        return result(reads, target.put_where(rows, " AND ".join(parts)))
     again = reads.finds(query, target.path)
     if not overwrites:
         return result(reads, target.put(rows, INSERT, again))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakelatch.spark.session.columns import analysed
+from lakelatch.spark.session.columns import Expression, analysed
 from lakelatch.spark.sql.assignment import all_stored
 from lakelatch.spark.sql.changes import assignments
 from lakelatch.spark.sql.errors import InvalidStatement
@@ -14,10 +14,10 @@ from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.references import qualified
 from lakelatch.spark.sql.target import Target, checked_value, result, target_of
 from lakelatch.spark.sql.tokens import Cursor, Token, tokens_of
-from lakelatch.spark.write.merge import Merge
+from lakelatch.spark.write.merge import Merge, named_as
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _SOURCE = "lakelatch_source"
 
@@ -77,11 +77,11 @@ class Clauses:
         values = self._without_keys(merge, assignments(self.target, cursor, self.common, "WHEN"))
         return merge.when_matched_update(self._stored(values), condition)
 
-    def _stored(self, values: Mapping[str, str]) -> dict[str, Column]:
+    def _stored(self, values: Mapping[str, str]) -> dict[str, Expression]:
         rows = self.target.no_rows().crossJoin(self.source.alias(self.names[1]))
         return all_stored(rows, values, self.target.schema, "the merge")
 
-    def _of_source(self, kept: Collection[str]) -> dict[str, Column]:
+    def _of_source(self, kept: Collection[str]) -> dict[str, Expression]:
         """For each of the table's columns, but some, the source's of that name; empty if the source lacks one."""
         if not set(self.target.columns) <= set(self.source.columns):
             return {}
@@ -155,7 +155,7 @@ def merge(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
     condition = checked_value(cursor.until("WHEN"))
 
     def source() -> DataFrame:
-        return reads.frame(f"{common} SELECT * FROM {text}")
+        return named_as(reads.frame(f"{common} SELECT * FROM {text}"), target.columns)
 
     frame = analysed(source, "the merge")
     names = (target.alias, alias)

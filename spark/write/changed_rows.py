@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from lakelatch.engine.changes.changed import TAKEN
+from lakelatch.engine.changes.clauses import WRITTEN_OVER
 from lakelatch.format.avro import IS_DELETED_COLUMN
 from lakelatch.spark.session.columns import Expression, all_same, checked, column_of, folder_value
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
     from lakelatch.spark.write.merge import MergedTable
 
-_ROWS = "_lakelatch_rows"
+_ROWS, _KNOWN, _SPREAD, _TOGETHER = (f"_lakelatch_{name}" for name in ("rows", "known", "spread", "together"))
 
 
 def changed_rows(
@@ -42,15 +44,61 @@ def changed_rows(
     if not partition_fields:
         rows = functions.array(now)
     else:
-        kinds = {field.name: field.dataType for field in schema}
-        same = all_same(
-            (folder_value(old[name], kinds[name]), folder_value(new[name].cast(kinds[name]), kinds[name]))
-            for name in partition_fields
-        )
+        moved = there & ~deletes & changes_partition(schema, old, new, partition_fields)
         before = row(old, functions.lit(True))
-        rows = functions.when(there & ~same & ~deletes, functions.array(now, before)).otherwise(functions.array(now))
+        rows = functions.when(moved, functions.array(now, before)).otherwise(functions.array(now))
     exploded = frame.select(functions.explode(rows).alias(_ROWS))
     return exploded.select(f"{_ROWS}.*")
+
+
+def changes_partition(
+    schema: StructType, old: Mapping[str, Column], new: Mapping[str, Column], partition_fields: Sequence[str]
+) -> Column:
+    """Whether the new values of a row mean another folder than the old ones."""
+    kinds = {field.name: field.dataType for field in schema}
+    return ~all_same(
+        (folder_value(old[name], kinds[name]), folder_value(new[name].cast(kinds[name]), kinds[name]))
+        for name in partition_fields
+    )
+
+
+def kept_apart(
+    frame: DataFrame,
+    new: Mapping[str, Column],
+    target: MergedTable,
+    known: DataFrame,
+    inserts: Column | None = None,
+    moved: Column | None = None,
+) -> tuple[DataFrame, dict[str, Column]]:
+    """The frame and its new values, of which none is written over another row of the table, or of the frame.
+
+    `inserts` are new rows, and `moved` those that change their partition; the job ends with `InvalidRequest` for one
+    that has the key and partition of a row that is `known`, and for one that is moved to where another one goes.
+    """
+    from pyspark.sql import Window, functions
+
+    kinds = {field.name: field.dataType for field in target.schema}
+    identity, first = target.identity, target.keys[0]
+    place = {name: new[name].cast(kinds[name]) for name in identity}
+    goes = [one for one in (inserts, moved) if one is not None]
+    written = goes[0] if len(goes) == 1 else goes[0] | goes[1]
+    there = known.select(*[known[name].alias(f"{_KNOWN}_{name}") for name in identity])
+    there = there.withColumn(_KNOWN, functions.lit(True))
+    same = target.same(lambda name: place[name], lambda name: functions.col(f"{_KNOWN}_{name}"))
+    frame, found = frame.join(there, written & same, "left"), dict(new)
+    if inserts is not None:
+        found[first] = checked(found[first], inserts & functions.col(_KNOWN), WRITTEN_OVER, identity, new)
+    if moved is not None:
+        # Rows that stay where they are would all come to one task.
+        frame = frame.withColumn(_SPREAD, functions.when(~written, functions.monotonically_increasing_id()))
+        of_folder = [
+            place[name] if name in target.keys else folder_value(place[name], kinds[name]) for name in identity
+        ]
+        window = Window.partitionBy(*of_folder, functions.col(_SPREAD))
+        frame = frame.withColumn(_TOGETHER, functions.count(functions.lit(1)).over(window))
+        taken = functions.coalesce(functions.col(_KNOWN), functions.col(_TOGETHER) > 1)
+        found[first] = checked(found[first], moved & taken, TAKEN, identity, new)
+    return frame, found
 
 
 def replacing_rows(frame: DataFrame, there: DataFrame, condition: Expression, target: MergedTable) -> DataFrame:

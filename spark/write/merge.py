@@ -7,9 +7,10 @@ that applies to it, and one that takes none stays as it is and is not written.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from lakelatch.engine.changes.clauses import (
@@ -20,8 +21,11 @@ from lakelatch.engine.changes.clauses import (
     MergeClauses,
 )
 from lakelatch.engine.sql.expressions import SOURCE, TARGET
-from lakelatch.spark.session.columns import Expression, analysed, checked, column_of, same_rows
-from lakelatch.spark.write.changed_rows import changed_rows
+from lakelatch.format.record_keys import DEFAULT_PARTITION
+from lakelatch.spark.session.catalog import parts_of
+from lakelatch.spark.session.columns import Expression, analysed, checked, column_of, folder_value, same_rows
+from lakelatch.spark.session.spark_types import renamings
+from lakelatch.spark.write.changed_rows import changed_rows, changes_partition, kept_apart
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,8 +33,8 @@ if TYPE_CHECKING:
 
     from lakelatch.engine.run.result import CommitResult
 
-_IN_TARGET, _IN_SOURCE, _CLAUSE, _COUNT, _KNOWN = (
-    f"_lakelatch_{name}" for name in ("in_target", "in_source", "clause", "count", "known")
+_IN_TARGET, _IN_SOURCE, _CLAUSE, _COUNT = (
+    f"_lakelatch_{name}" for name in ("in_target", "in_source", "clause", "count")
 )
 
 
@@ -118,8 +122,7 @@ class Merge(MergeClauses[Expression]):
         deletes = clause.isin([number for number, one in numbered if one.deletes])
         there = functions.col(_IN_TARGET).isNotNull()
         inserts = clause.isin([number for number, one in numbered if one.kind == NOT_MATCHED])
-        if not self.is_by_key and any(one.kind == NOT_MATCHED for one in self.clauses):
-            joined, new = self._guarded(joined, new, inserts)
+        joined, new = self._kept_apart(joined, old, new, there & ~deletes, inserts)
         return changed_rows(joined, self.table.schema, old, new, deletes, there, self.table.partition_fields)
 
     def _joined(self) -> DataFrame:
@@ -175,23 +178,52 @@ class Merge(MergeClauses[Expression]):
             values[first] = checked(values[first], twice, words, self.table.identity, old)
         return values
 
-    def _guarded(
-        self, joined: DataFrame, new: dict[str, Column], inserts: Column
+    def _kept_apart(
+        self, joined: DataFrame, old: dict[str, Column], new: dict[str, Column], updates: Column, inserts: Column
     ) -> tuple[DataFrame, dict[str, Column]]:
-        """Refuses inserts of what the table has: it did not match by the condition, and would be written over."""
+        """Refuses what would be written over a row of the table of which the condition does not speak."""
+        table = self.table
+        kinds = {clause.kind for clause in self.clauses}
+        takes_key = self.is_by_key and all(
+            clause.takes(table.identity, self._is_of_source) for clause in self.clauses if clause.kind == NOT_MATCHED
+        )
+        # Of values that are null `=` finds none that is the same; a key of one column has no such value.
+        by_equality = self.condition is not None and len(table.identity) > 1
+        moves = any(map(self._may_move, self.clauses))
+        guards = NOT_MATCHED in kinds and (not takes_key or by_equality)
+        if not guards and not moves:
+            return joined, new
+        known = self.read()
+        if takes_key and not moves:
+            known = known.where(self._has_gap(known))
+        moved = updates & changes_partition(table.schema, old, new, table.partition_fields) if moves else None
+        return kept_apart(joined, new, table, known, inserts if guards or moves else None, moved)
+
+    def _has_gap(self, known: DataFrame) -> Column:
+        """Whether a column of the key is null, or one of the partition means the folder of null."""
         from pyspark.sql import functions
 
-        identity = self.table.identity
-        known = self.read().select(*[functions.col(name).alias(f"{_KNOWN}_{name}") for name in identity])
-        known = known.withColumn(_KNOWN, functions.lit(True))
-        same = self.table.same(lambda name: new[name], lambda name: functions.col(f"{_KNOWN}_{name}"))
-        joined = joined.join(known, inserts & same, "left")
-        words = (
-            "the table has a row with ",
-            ", which the condition does not match, so an insert would write over it: merge by the key",
-        )
-        first = self.table.keys[0]
-        return joined, {**new, first: checked(new[first], functions.col(_KNOWN), words, identity, new)}
+        gaps = []
+        for name in self.table.identity:
+            value = known[name]
+            if name not in self.table.keys:
+                value = folder_value(value, self.table.schema[name].dataType)
+            gaps.append(value.isNull() | (value.cast("string") == functions.lit(DEFAULT_PARTITION)))
+        return reduce(or_, gaps)
+
+    def _may_move(self, clause: Clause[Expression]) -> bool:
+        """Whether a clause may give rows of the table another partition."""
+        if clause.deletes or clause.kind == NOT_MATCHED:
+            return False
+        given: Collection[str] = self.source.columns if clause.takes_all else clause.values or {}
+        fields = [name for name in self.table.partition_fields if name in given]
+        stays = clause.kind == MATCHED and self.is_by_key and clause.takes(fields, self._is_of_source)
+        return bool(fields) and not stays
+
+    def _is_of_source(self, value: Expression, name: str) -> bool:
+        """Whether a value is the source's column of this name."""
+        parts = parts_of(value.strip()) if isinstance(value, str) else []
+        return [part.lower() for part in parts] == [self.names[1].lower(), name.lower()]
 
     def _condition(self) -> Column:
 
@@ -216,6 +248,15 @@ class Merge(MergeClauses[Expression]):
         return self.condition is None or (
             isinstance(self.condition, str) and _equal_columns(self.condition, self.names) == set(self.table.identity)
         )
+
+
+def named_as(source: DataFrame, table: Sequence[str]) -> DataFrame:
+    """The source, in which the table's columns have the table's names, where the session takes two cases for one.
+
+    Errors: `InvalidRequest` for two columns that would have one name.
+    """
+    renamed = renamings(source.columns, table, source.sparkSession)
+    return source.withColumnsRenamed(renamed) if renamed else source
 
 
 def _equal_columns(condition: str, tables: tuple[str, str]) -> set[str] | None:

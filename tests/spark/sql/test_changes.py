@@ -143,6 +143,11 @@ def test_a_change_leaves_what_spark_computes(sql: Any, change: str, args: Any, e
             "SELECT id, coalesce(s.day, p.day), if(s.id IS NULL, p.v, s.v) FROM plain p FULL JOIN source s USING (id)",
         ),
         (
+            "MERGE INTO target USING (SELECT id AS ID, day AS Day, v FROM source) s ON target.id = s.Id "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+            "SELECT id, coalesce(s.day, p.day), if(s.id IS NULL, p.v, s.v) FROM plain p FULL JOIN source s USING (id)",
+        ),
+        (
             """merge into target as T using (select * from source where id < 100) S on s.id = t.id
             when matched and S.day = 'drop' then delete
             when matched then update set t.id = s.id, v = t.v + s.v, day = concat(t.day, ' WHEN ', s.day)
@@ -207,6 +212,31 @@ def test_partitions(sql: Any) -> None:
     sql("MERGE INTO days USING (SELECT 4 AS id, 'a' AS day, 40.0D AS v) s ON days.id = s.id AND days.day = s.day "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED BY SOURCE THEN DELETE")  # fmt: skip
     assert sql.rows("days") == [(4, "a", 40.0)]
+    sql("INSERT INTO days VALUES (7, '010', 7), (8, '10', 8)")
+    sql("INSERT OVERWRITE days PARTITION (day = 10) VALUES (6, 6)")
+    assert sql.rows("days") == [(4, "a", 40.0), (6, "10", 6.0), (7, "010", 7.0)]
+
+
+def test_no_row_is_written_over_by_another_one(sql: Any) -> None:
+    """Of two rows that a change would make one, no one says which is wanted."""
+    sql.table("others", [(1, "a", 1.0), (2, "a", 2.0), (1, "b", 3.0), (5, None, 5.0)], more="PARTITIONED BY (day)")
+    before = sql.rows("others")
+    merge = "MERGE INTO others t USING (VALUES ({}, 0D)) s (id, day, v) ON t.id = s.id "
+    for change in (
+        "UPDATE others SET day = 'b' WHERE day = 'a'",
+        "UPDATE others SET day = 'z' WHERE id = 1",
+        "UPDATE others SET day = if(day = 'a', 'b', 'a') WHERE id = 1",
+        merge.format("1, 'b'") + "WHEN MATCHED AND t.day = 'a' THEN UPDATE SET day = s.day",
+        merge.format("5, CAST(NULL AS STRING)") + "AND t.day = s.day WHEN NOT MATCHED THEN INSERT *",
+        merge.format("9, 'a'") + "AND t.day = s.day WHEN NOT MATCHED THEN INSERT (id, day) VALUES (s.id - 8, s.day)",
+    ):
+        with pytest.raises(AnalysisException, match=r"id=[15].* would (be lost|write over it)"):
+            sql(change)
+        assert sql.rows("others") == before, change
+    sql(merge.format("6, CAST(NULL AS STRING)") + "AND t.day = s.day WHEN NOT MATCHED THEN INSERT *")
+    sql(merge.format("2, 'c'") + "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
+    sql("UPDATE others SET day = 'z' WHERE day = 'a' OR id = 5")
+    assert sql.rows("others") == [(1, "b", 3.0), (1, "z", 1.0), (2, "c", 0.0), (5, "z", 5.0), (6, None, 0.0)]
 
 
 def test_values_of_parameters_are_values(sql: Any) -> None:
