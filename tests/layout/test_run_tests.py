@@ -68,9 +68,7 @@ def run(tmp_path: Path) -> Run:
             "--",
             "test_small.py",
         ]
-        inherited = {
-            name: value for name, value in os.environ.items() if name != "TMPDIR"
-        }  # as the gate itself sets it
+        inherited = {name: value for name, value in os.environ.items() if name != "TMPDIR"}  # which the gate sets
         environment = {**inherited, "LAKELATCH_FLAKY": flaky, "LAKELATCH_FORBID_SKIPS": "1", "TEST_FOLDERS": folders}
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500)
 
