@@ -76,9 +76,9 @@ def test_who_is_alone_in_its_slot_looks(table: LiveTable) -> None:
     assert lookers(table, [(writing, writing.commit())], EACH) == [0]
 
 
-def slot(number: int, size: int, **values: str) -> list[Event]:
+def slot(number: int, size: int, decision: str = "") -> list[Event]:
     times = [f"2026112212{number:02d}{place:05d}" for place in range(size)]
-    return [Event(COMPLETE, DELTA_COMMIT, time, time, "w", time=time, **values) for time in times]
+    return [Event(COMPLETE, DELTA_COMMIT, time, time, "w", time=time, decision=decision) for time in times]
 
 
 def test_the_one_is_drawn_so_that_no_order_of_writers_leaves_it_to_one_that_looks_for_nothing() -> None:
@@ -91,7 +91,7 @@ def test_the_one_is_drawn_so_that_no_order_of_writers_leaves_it_to_one_that_look
 
 
 def test_of_a_transaction_over_several_tables_each_table_is_looked_at() -> None:
-    events = slot(1, 4, decision="d", home="memory://home")
+    events = slot(1, 4, decision="decided-elsewhere")
     assert all(looks_for_its_slot(event.time, events) for event in events)
 
 
