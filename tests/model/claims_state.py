@@ -87,7 +87,7 @@ Stored = tuple[Any, ...]
 
 def stored_in(state: State) -> Stored:
     """What the storage holds, and how far the clock is."""
-    return state[_STORED]
+    return tuple(state)[_STORED]
 
 
 def nobody_at(stored: Stored) -> State:
