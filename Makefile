@@ -14,7 +14,7 @@ export TEST_LIMIT ?= 45m
 # Pythons and PySparks beside those of $(VENV): the oldest of both, those between, and the newest; and 3.14 where it is there.
 VERSIONS ?= python3.10:4.0 python3.12:4.1 python3.11:4.2 python3.13:4.3$(if $(shell command -v python3.14), python3.14:4.3)
 SEEDS ?= 300
-LONG_SEEDS ?= 6000
+LONG_SEEDS ?= 3000
 # Most lock tests wait for leases to end, so there are more workers than cores (in `make test` four, since nothing runs
 # beside it). Each of them gets whole files, and has a Spark session of its own from its first test of Spark on.
 PYTEST = LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
