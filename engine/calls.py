@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.run.executor import Executor
+from lakelatch.engine.run.listing import Listing
 from lakelatch.engine.run.report import MaintenanceReport, ServiceRun
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services import cancelling, restoring, verifying
@@ -22,6 +23,7 @@ from lakelatch.engine.services.rewrites.rewriting import ensure_has_logs
 from lakelatch.engine.services.savepoints import Savepoint
 from lakelatch.engine.services.service import ServiceContext, waiting
 from lakelatch.engine.services.verifying import Verification
+from lakelatch.engine.table.history import plan_listing
 from lakelatch.engine.table.manager import table_at_rest
 from lakelatch.engine.table.opening import load_config, open_existing_storage, open_place
 from lakelatch.storage.uris import open_storage
@@ -209,6 +211,15 @@ def waiting_plans(path: str, options: Mapping[str, object] | None = None) -> lis
     They may be running already. Errors: `InvalidRequest` where there is no table.
     """
     return waiting(path, (COMPACTION, LOG_COMPACTION), options)
+
+
+def plans(path: str, options: Mapping[str, object] | None = None) -> Listing:
+    """The plans of table services that have not ended, ours or Java's, oldest first: a row each.
+
+    `begun` says that somebody has begun to carry it out, who may have died since. Errors: `InvalidRequest` where there
+    is no table.
+    """
+    return plan_listing(open_existing_storage(path, options))
 
 
 def schedule_log_compaction(

@@ -14,13 +14,16 @@ from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.format.avro import shown_type
 from lakelatch.notebook import Shown, html_of
+from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.storage.uris import without_secrets
 from lakelatch.timegen.instant_time import to_ms
-from lakelatch.timeline.actions import RESTORE, ROLLBACK, WRITE_ACTIONS
-from lakelatch.timeline.instant import Instant
+from lakelatch.timeline.actions import CLEAN, RESTORE, ROLLBACK, WRITE_ACTIONS
+from lakelatch.timeline.instant import REQUESTED, Instant
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_completed
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata
+from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES, read_service_plan
 from lakelatch.timeline.service_metadata import read_undone
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.staged import StagedStorage
 from lakelatch.transactions.conflicts.report import Loss, recent_losses
 
@@ -45,6 +48,15 @@ _LOSSES = pa.schema(
         *((name, pa.float64()) for name in ("task_s_lost", "time_lost_s")),
     ]
 )
+_PLANS = pa.schema(
+    [
+        ("planned", _MOMENT),
+        *((name, pa.string()) for name in ("instant", "service")),
+        ("file_groups", pa.int64()),
+        *((name, pa.bool_()) for name in ("begun", "cancellable")),
+    ]
+)
+_PLANNED = (*REWRITING_SERVICES, CLEAN)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -129,6 +141,26 @@ def history_listing(table: OpenedTable, limit: int | None) -> Listing:
 def conflict_listing(table: OpenedTable, limit: int | None) -> Listing:
     """The rows of `conflict_rows`, with names."""
     return _named(conflict_rows(table, limit), _LOSSES)
+
+
+def plan_listing(storage: Storage) -> Listing:
+    """The plans of table services that have not ended, ours or Java's, oldest first."""
+    pending = {one.requested: one for one in Snapshot.look(storage).pending if one.action in _PLANNED}
+    rows = (_plan(storage, pending[instant]) for instant in sorted(pending))
+    return _named([row for row in rows if row is not None], _PLANS)
+
+
+def _plan(storage: Storage, pending: Instant) -> tuple[Any, ...] | None:
+    """A plan's row, or None if it has ended since it was listed."""
+    planned = _EPOCH + timedelta(milliseconds=to_ms(pending.requested))
+    begun = pending.state != REQUESTED
+    if pending.action == CLEAN:
+        return planned, pending.requested, CLEAN, None, begun, False
+    try:
+        plan = read_service_plan(storage, pending.requested, pending.action)
+    except NotFound:
+        return None
+    return planned, pending.requested, pending.action, len(plan.groups), begun, plan.policy.cancellable
 
 
 def _named(rows: list[tuple[Any, ...]], schema: pa.Schema) -> Listing:
