@@ -75,7 +75,9 @@ def _day(spark: SparkSession, table: str, compacted: str, share: int) -> Iterato
         _times(spark, query, table, compacted)
     first: _Ratios = {query: [] for query in _QUERIES}
     later: _Ratios = {query: [] for query in _QUERIES}
-    plain, compacting, waiting = [], [], 0
+    plain: list[float] = []
+    compacting: list[float] = []
+    waiting = 0
     for number in range(_UPSERTS):
         took_ms, compacts = _upsert(spark, table, number, share)
         (compacting if compacts else plain).append(took_ms)
