@@ -58,9 +58,7 @@ def is_left(spark: SparkSession, files: Sequence[Superseded]) -> Column:
     return functions.getbit(word, functions.expr(f"CAST(_metadata.row_index % {WORD_BITS} AS INT)")) == 0
 
 
-@lru_cache(
-    maxsize=_KEPT_MAX
-)  # the answers of overlays and of small logs are kept as well, and are then the same objects
+@lru_cache(maxsize=_KEPT_MAX)  # what overlays and small logs say is kept as well, and is then the same objects
 def _handed(spark: SparkSession, files: tuple[Superseded, ...]) -> Column:
     """The words of these files. Handing Spark a table takes forty calls of the JVM, a third of what planning needs."""
     words = pa.array([np.concatenate([one.words for one in files])], pa.list_(pa.int64()))
