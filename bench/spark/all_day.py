@@ -89,7 +89,7 @@ def _day(spark: SparkSession, table: str, compacted: str, share: int) -> Iterato
     for kind, found in (("first", first), ("later", later)):
         for query, ratios in found.items():
             yield _result(f"all_day_{share}_{kind}_{query}", ratios, f"{note} of which compacted")
-    upserts = [(0, took / statistics.median(plain)) for took in compacting]
+    upserts = [(0, took / statistics.median(plain)) for took in compacting if plain]
     yield _result(f"all_day_{share}_upsert_that_compacts", upserts, f"{note} of which compacted, to the others")
 
 

@@ -40,6 +40,7 @@ _OPEN_BYTES = 256 * 1024  # what opening a file costs a read, in bytes that it c
 _LEAST_RATIO = 0.1  # of logs to base, if no option says one
 #: What a commit has written, of which a look for what it has made worth compacting is a small part.
 LARGE_BYTES = 4 * _MB
+_AT_ONCE = 2  # times the least ratio: one upsert of a tenth takes its own time, and two of them are compacted
 _HERE_BYTES = 64 * _MB  # of one plan that the caller's own process carries out, while the caller waits
 # From one compaction to the next: a table that is written many times a second would else be compacted all the time, of
 # which no read that takes its seconds has anything.
@@ -54,8 +55,8 @@ class PayingCompaction(Compaction):
 
     A look is due after `paying.commits` delta commits, and not within a minute of the last plan, by the table's times.
 
-    `at_once`: after each commit, for file groups of which so much was written that their logs' bytes alone pay. Those
-    without a base file wait: what loads a table by upserts would else write everything twice.
+    `at_once`: after each commit, for file groups of which so much was written that their logs' bytes alone come to
+    twice what pays. Those without a base file wait: what loads a table by upserts would else write everything twice.
     """
 
     paying: PayingOptions = field(default_factory=PayingOptions)
@@ -103,7 +104,7 @@ class PayingCompaction(Compaction):
     def _pays(self, log_bytes: int, logs: int, base: int) -> bool:
         ratio = self.options.least_log_ratio or _LEAST_RATIO
         if self.at_once:
-            return bool(base) and log_bytes >= ratio * base
+            return bool(base) and log_bytes >= _AT_ONCE * ratio * base
         return _log_cost(log_bytes, logs) >= ratio * (base + _OPEN_BYTES)
 
     def _promising(self, table: OpenedTable) -> list[str]:
