@@ -48,10 +48,9 @@ def is_left(spark: SparkSession, files: Sequence[Superseded]) -> Column:
     from pyspark.sql import functions
 
     starts = np.cumsum([0, *(len(one.words) for one in files)]).tolist()
-    cases = " ".join(
-        f"WHEN {one.file_bytes}L THEN {start}" for one, start in zip(files, starts[: len(files)], strict=True)
-    )
-    start = f"CASE _metadata.file_size {cases} ELSE CAST(raise_error('{_UNKNOWN}') AS INT) END"
+    pairs = ", ".join(f"{one.file_bytes}L, {start}" for one, start in zip(files, starts[: len(files)], strict=True))
+    # A map is no part of the code that Spark compiles, as numbers are: that is the same for each snapshot of a table.
+    start = f"coalesce(element_at(map({pairs}), _metadata.file_size), CAST(raise_error('{_UNKNOWN}') AS INT))"
     word = functions.get(
         _handed(spark, tuple(files)), functions.expr(f"{start} + CAST(_metadata.row_index DIV {WORD_BITS} AS INT)")
     )

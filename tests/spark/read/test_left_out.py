@@ -63,3 +63,17 @@ def test_words_are_handed_to_spark_once_for_all_queries_of_a_session(spark: Spar
     assert words(one) == words(other) != set() and words(another).isdisjoint(words(one))
     assert one.join(other, one["id"] == other["id"]).count() == one.union(other).distinct().count() == 99
     assert another.count() == 99
+
+
+def test_what_spark_has_compiled_for_one_snapshot_does_for_the_next(spark: SparkSession, tmp_path: Path) -> None:
+    """Compiling a query takes longer than most tables need to be read."""
+    metrics = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics
+    compiled = []
+    for snapshot in range(2):
+        spark.range(100 + 10 * snapshot).coalesce(1).write.parquet(f"{tmp_path}/{snapshot}")
+        (file,) = (tmp_path / str(snapshot)).glob("*.parquet")
+        read = spark.read.schema("id long").parquet(str(file))
+        before = metrics.METRIC_COMPILATION_TIME().getCount()
+        assert read.where(is_left(spark, [superseded(file.stat().st_size, snapshot)])).count() == 99 + 10 * snapshot
+        compiled.append(metrics.METRIC_COMPILATION_TIME().getCount() - before)
+    assert compiled[1] == 0
