@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +68,8 @@ def test_words_are_handed_to_spark_once_for_all_queries_of_a_session(spark: Spar
 
 def test_what_spark_has_compiled_for_one_snapshot_does_for_the_next(spark: SparkSession, tmp_path: Path) -> None:
     """Compiling a query takes longer than most tables need to be read."""
-    metrics = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics
+    java: Any = spark._jvm
+    metrics = java.org.apache.spark.metrics.source.CodegenMetrics
     compiled = []
     for snapshot in range(2):
         spark.range(100 + 10 * snapshot).coalesce(1).write.parquet(f"{tmp_path}/{snapshot}")
