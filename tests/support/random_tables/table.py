@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 import lakelatch
+from lakelatch.errors import InvalidRequest
 from random_tables.oracle import Key, TableOracle, Values
 
 OPERATION = "hoodie.datasource.write.operation"
@@ -168,8 +170,16 @@ class RandomTable:
         self.oracle.ended(self.table.update(f"id % 3 = {rest}", {"v": "'updated'"}).completion)
 
     def do_move(self) -> None:
-        """Rows that go to another partition, or get another value of a column that is none."""
+        """Rows that go to another partition, or get another value of a column that is none.
+
+        Refused where rows of these keys are there already.
+        """
         moved = [row for row in self.oracle.rows() if row["part"] == "p"]
+        there = {self.oracle.key_of(row) for row in self.oracle.rows()}
+        if self.partitioned and any(self.oracle.key_of({**row, "part": "q"}) in there for row in moved):
+            with pytest.raises(InvalidRequest, match="two rows would be the one with"):
+                self.table.update("part = 'p'", {"part": "'q'"})
+            return
         if self.partitioned:
             self.oracle.put(moved, deleted=True)
         self.oracle.put({**row, "part": "q"} for row in moved)
