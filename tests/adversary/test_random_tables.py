@@ -36,6 +36,7 @@ def test_whatever_is_done_to_a_table_of_any_options_it_has_the_oracles_rows(tmp_
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_all_steps_of_an_attack_are_met_and_all_reads_compared(tmp_path: Path) -> None:
     looks = Looks()
     given = os.environ.get("LAKELATCH_ADVERSARY", "")
