@@ -105,9 +105,8 @@ def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
         return result(reads, target.put_where(rows, condition))
     if overwrites and fixed:
         kinds = {one: target.schema[one].dataType.simpleString() for one in fixed}
-        parts = [
-            f"`{one}` <=> CAST({fixed[one]} AS {kinds[one]})" for one in fixed
-        ]  # day = 10 of a text means '10' alone
+        # As the column's type: day = 10 of a text means '10' alone.
+        parts = [f"`{one}` <=> CAST({fixed[one]} AS {kinds[one]})" for one in fixed]
         return result(reads, target.put_where(rows, " AND ".join(parts)))
     again = reads.finds(query, target.path)
     if not overwrites:

@@ -197,7 +197,7 @@ class Merge(MergeClauses[Expression]):
         if takes_key and not moves:
             known = known.where(self._has_gap(known))
         moved = updates & changes_partition(table.schema, old, new, table.partition_fields) if moves else None
-        return kept_apart(joined, new, table, known, inserts if guards or moves else None, moved)
+        return kept_apart(joined, new, table, known, inserts, moved)
 
     def _has_gap(self, known: DataFrame) -> Column:
         """Whether a column of the key is null, or one of the partition means the folder of null."""
