@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 from bench.harness import Result
 from bench.locks.common import NotHere, main, open_place, print_table
@@ -18,23 +19,41 @@ from bench.stores.distance import distant
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.servers.seaweedfs import BUCKET
 
-NEAR, DISTANT, FAR = WAYS = ("near", "distant", "far")
+NEAR, DISTANT, FAR = "near", "distant", "far"
 _DELAYS_S = {NEAR: 0.0, DISTANT: 0.030, FAR: 0.065}
-_PROCESSES = {NEAR: (4, 16, 64), DISTANT: (4, 16), FAR: (16, 64)}
 _KINDS = (NbccWriter, OpenNbccWriter, SideBySideNbccWriter, DeltaWriter, DeltaWriterWithOpenTable)
-_GOALS = {NEAR: {DeltaWriter.needs: 5.0}, DISTANT: {DeltaWriter.needs: 4.0}, FAR: {DeltaWriter.needs: 4.0}}
-_FULL, _QUICK = (2, 8.0), (1, 5.0)  # rounds, and seconds of each
-_FAR_TIMES = 2  # as long a round, in which a writer makes some commits
 
 
-def run(quick: bool = False, ways: Sequence[str] = WAYS) -> list[Result]:
+@dataclass(frozen=True)
+class _Way:
+    """Far away a writer makes some commits in ten seconds, and it takes a minute to see table services come and go."""
+
+    place: str
+    processes: tuple[int, ...]
+    rounds: int
+    round_s: float
+    quick_round_s: float
+    goal: float  # commits a second, to delta-rs
+
+
+_WAYS = {
+    NEAR: _Way(NEAR, (4, 16), 2, 8.0, 5.0, 5.0),
+    DISTANT: _Way(DISTANT, (4, 16), 2, 8.0, 5.0, 4.0),
+    FAR: _Way(FAR, (16,), 1, 60.0, 10.0, 4.0),
+    "near_64": _Way(NEAR, (64,), 1, 30.0, 10.0, 10.0),
+    "far_64": _Way(FAR, (64,), 1, 60.0, 20.0, 4.0),
+}
+
+
+def run(quick: bool = False, ways: Sequence[str] = tuple(_WAYS)) -> list[Result]:
     results: list[Result] = []
     try:
-        for way in ways:
-            with open_store(way):
-                for processes in _PROCESSES[way]:
-                    rounds, round_s = _QUICK if quick else _FULL
-                    results += _measure(way, processes, rounds, round_s * (_FAR_TIMES if way == FAR else 1))
+        for name in ways:
+            way = _WAYS[name]
+            with open_store(way.place):
+                rounds, round_s = (1, way.quick_round_s) if quick else (way.rounds, way.round_s)
+                for processes in way.processes:
+                    results += _measure(way, processes, rounds, round_s)
     except NotHere as error:
         print_table("writers in an object store", (), [], [str(error)])
     return results
@@ -58,12 +77,12 @@ def new_table(stack: ExitStack) -> str:
     return f"s3://{BUCKET}/{REAL_SYSTEM.new_id()}/table"
 
 
-def _measure(way: str, processes: int, rounds: int, round_s: float) -> list[Result]:
+def _measure(way: _Way, processes: int, rounds: int, round_s: float) -> list[Result]:
     left_out: list[str] = []
     lines = in_turns(_KINDS, BATCHES, processes, rounds, round_s, left_out, new_table)
-    print_lines(f"SeaweedFS, {way}: {processes} processes, ten rows a commit", lines, left_out)
-    return results_beside_peers(f"store_writers_{way}_{processes}", lines, _GOALS[way])
+    print_lines(f"SeaweedFS, {way.place}: {processes} processes, ten rows a commit", lines, left_out)
+    return results_beside_peers(f"store_writers_{way.place}_{processes}", lines, {DeltaWriter.needs: way.goal})
 
 
 if __name__ == "__main__":
-    main(run, WAYS)
+    main(run, tuple(_WAYS))
