@@ -16,7 +16,7 @@ VERSIONS ?= python3.10:4.0 python3.12:4.1 python3.11:4.2 python3.13:4.3$(if $(sh
 SEEDS ?= 300
 LONG_SEEDS ?= 3000
 # Most lock tests wait for leases to end, so there are more workers than cores (in `make test` four, since nothing runs
-# beside it). Each of them gets whole files, and has a Spark session of its own from its first test of Spark on.
+# beside it; in the long stage five, since seeds take only what these leave). Each of them gets whole files, and has a Spark session of its own from its first test of Spark on.
 PYTEST = LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
 	$(BIN)/python .ci/run-tests $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -94,9 +94,9 @@ test-long: java servers
 seeds: $(STAMP)
 	$(BIN)/python tests/simulation/simulate.py --of-tree $(LONG_SEEDS)
 
-# These have their folders on a disk, which those of other stages do not wait for.
+# These have their folders on a disk, which those of other stages do not wait for; so there is one more of them at once.
 long-tests: $(CLASSES)
-	TEST_FOLDERS=disk $(PYTEST) -n 4 -m "long and not java" -- $(TEST_ARGS)
+	TEST_FOLDERS=disk $(PYTEST) -n 5 -m "long and not java" -- $(TEST_ARGS)
 	$(if $(TEST_ARGS),,LAKELATCH_TEST_STORE=seaweedfs $(PYTEST) -m stores -- tests/interop tests/spark)
 
 # A worker for each of two cores: it has two Spark sessions, ours and Java Hudi's, of which one waits for the other. Some
