@@ -16,7 +16,8 @@ VERSIONS ?= python3.10:4.0 python3.12:4.1 python3.11:4.2 python3.13:4.3$(if $(sh
 SEEDS ?= 300
 LONG_SEEDS ?= 3000
 # Most lock tests wait for leases to end, so there are more workers than cores (in `make test` four, since nothing runs
-# beside it; in the long stage five, since seeds take only what these leave). Each of them gets whole files, and has a Spark session of its own from its first test of Spark on.
+# beside it; in the long stage five, beside which seeds take only what is left). Each of them gets whole files, and has a
+# Spark session of its own from its first test of Spark on.
 PYTEST = LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
 	$(BIN)/python .ci/run-tests $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
