@@ -16,7 +16,8 @@ VERSIONS ?= python3.10:4.0 python3.12:4.1 python3.11:4.2 python3.13:4.3$(if $(sh
 SEEDS ?= 300
 LONG_SEEDS ?= 3000
 # Most lock tests wait for leases to end, so there are more workers than cores (in `make test` four, since nothing runs
-# beside it). Each of them gets whole files, and has a Spark session of its own from its first test of Spark on.
+# beside it; in the long stage five, beside which seeds take only what is left). Each of them gets whole files, and has a
+# Spark session of its own from its first test of Spark on.
 PYTEST = LAKELATCH_TEST_SERVERS=local LAKELATCH_FORBID_SKIPS=1 \
 	$(BIN)/python .ci/run-tests $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
@@ -30,7 +31,7 @@ CLASSES := $(VENV)/spark-classes.jsa
 # Where pytest keeps what assertions become. In a new checkout one process rewrites them, before each worker would.
 REWRITTEN := tests/__pycache__
 
-.PHONY: help test test-long long-tests test-java test-versions test-containers servers demo try docs bench evidence dist audit lint format venv java clean
+.PHONY: help test test-long long-tests seeds test-java test-versions test-containers servers demo try docs bench evidence dist audit lint format venv java clean
 
 help:
 	@echo "make demo    several Spark jobs write one table of real flights at once (DEMO_ARGS='--mode occ')"
@@ -40,7 +41,7 @@ help:
 	@echo "make demo STORE=s3     the same with the table in an object store, which is started for the time being"
 	@echo "make try     every lock service, a store, writers on a table of each, the page, Prometheus; with containers: docker compose up --build"
 	@echo "make test    what must hold: lint, types, simulation, tests (TEST_ARGS=tests/locks for some of them)"
-	@echo "make test-long   what takes longer: 6,000 seeds of this tree, tests marked long, those marked stores with their tables in SeaweedFS;"
+	@echo "make test-long   what takes longer: 3,000 seeds of this tree, tests marked long, those marked stores with their tables in SeaweedFS;"
 	@echo "                 containers if LAKELATCH_TEST_CONTAINERS=1"
 	@echo "make test-java   both ways beside Java Hudi, which it installs; LAKELATCH_JAVA_HUDI=folder has it elsewhere"
 	@echo "make test-versions   some tests of Spark with other Pythons and PySparks: VERSIONS='python3.10:4.0 ...'"
@@ -79,22 +80,25 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# mypy and Java fill one core, and the seeds, which take any number, what is left of both. The tests wait half of their time,
-# for leases, disks and servers, so four run at once on two cores.
+# mypy and Java fill one core, and the seeds, which take any number, what is left of both: those after the first hundred,
+# which are among the tests. The tests wait half of their time, for leases, disks and servers, so four run at once on two cores.
 test: java servers
-	$(if $(TEST_ARGS),,.ci/beside "$(BIN)/python tests/simulation/simulate.py --seeds 0:$(SEEDS)") \
+	$(if $(TEST_ARGS),,.ci/beside "$(BIN)/python tests/simulation/simulate.py --seeds 100:$(SEEDS)") \
 		make --no-print-directory lint $(CLASSES) $(if $(TEST_ARGS),,$(REWRITTEN))
 	$(PYTEST) -n 4 -m "not long and not java" -- $(TEST_ARGS)
 
 # The seeds are simulated meanwhile: tests that wait for leases, disks and servers leave a good part of the cores.
 test-long: java servers
-	.ci/beside "$(BIN)/python tests/simulation/simulate.py --of-tree $(LONG_SEEDS)" make --no-print-directory long-tests
-
-# These have their folders on a disk, which those of other stages do not wait for.
-long-tests: $(CLASSES)
-	TEST_FOLDERS=disk $(PYTEST) -n 4 -m "long and not java" -- $(TEST_ARGS)
-	$(if $(TEST_ARGS),,LAKELATCH_TEST_STORE=seaweedfs $(PYTEST) -m stores -- tests/interop tests/spark)
+	.ci/beside "make --no-print-directory seeds" make --no-print-directory long-tests
 	@if [ -n "$(LAKELATCH_TEST_CONTAINERS)" ]; then $(MAKE) --no-print-directory test-containers; fi
+
+seeds: $(STAMP)
+	$(BIN)/python tests/simulation/simulate.py --of-tree $(LONG_SEEDS)
+
+# These have their folders on a disk, which those of other stages do not wait for; so there is one more of them at once.
+long-tests: $(CLASSES)
+	TEST_FOLDERS=disk $(PYTEST) -n 5 -m "long and not java" -- $(TEST_ARGS)
+	$(if $(TEST_ARGS),,LAKELATCH_TEST_STORE=seaweedfs $(PYTEST) -m stores -- tests/interop tests/spark)
 
 # A worker for each of two cores: it has two Spark sessions, ours and Java Hudi's, of which one waits for the other. Some
 # tests start a third for themselves.

@@ -31,7 +31,8 @@ from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.actions import DELTA_COMMIT
 from lakelatch.timeline.instant import completed, inflight, requested
 from lakelatch.timeline.metadata import WRITER_KEY, CommitMetadata, WriteStat
-from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
+from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.manager import TransactionManager
 
 _INSTANTS = int(os.environ.get("LAKELATCH_BENCH_INSTANTS", "10000"))

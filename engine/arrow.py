@@ -55,8 +55,8 @@ from lakelatch.format.merge.conditions import Condition
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.actions import DELETE, INSERT, UPSERT
+from lakelatch.timeline.properties_file import is_table
 from lakelatch.timeline.staged import StagedStorage
-from lakelatch.timeline.table_config import is_table
 from lakelatch.transactions.base.settings import MODE_OPTION, OPTIMISTIC, RETRIES_OPTION
 
 _RETRIES = "10"

@@ -13,7 +13,7 @@ from lakelatch.engine.table.making import open_for_write
 from lakelatch.engine.table.manager import open_manager
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage.uris import open_storage
-from lakelatch.timeline.table_config import is_table
+from lakelatch.timeline.properties_file import is_table
 
 
 def create(

@@ -52,7 +52,7 @@ class transaction(TablesTransaction):
     At the end of the block it is committed in all tables, or in none; an error in the block aborts it. `tx.upsert`,
     `tx.insert`, `tx.merge`, `tx.update`, `tx.delete` and `tx.overwrite` are those of `Table` for one of the tables.
     `tx.read` and the changes that read see one moment of all tables, and what the transaction has written before. Rows
-    may be frames of Spark, or whatever Arrow has.
+    may be frames of Spark, or whatever speaks Arrow.
 
     Under optimistic control a table that others have changed in the same file groups since that moment ends it
     (`WriteConflict`), with every table as it was: run the block again. `tx.results` has what was committed in each.

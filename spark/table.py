@@ -30,7 +30,7 @@ from lakelatch.spark.write.frames_in import write_as
 from lakelatch.spark.write.merge import Merge, MergedTable, named_as
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.timeline.actions import DELETE, INSERT, UPSERT
-from lakelatch.timeline.table_config import is_table
+from lakelatch.timeline.properties_file import is_table
 from lakelatch.transactions.base.settings import MODE_OPTION, OPTIMISTIC, RETRIES_OPTION
 
 if TYPE_CHECKING:

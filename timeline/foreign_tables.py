@@ -7,10 +7,9 @@ from collections.abc import Mapping
 
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.storage.contract import Storage
+from lakelatch.timeline.properties_file import PROPERTIES_PATH, VERSION_PROPERTY
 
 _FOLDER = ".hoodie"
-_PROPERTIES = f"{_FOLDER}/hoodie.properties"
-_VERSION = "hoodie.table.version"
 _OLD_TIMELINE = re.compile(r"[0-9]{14}([0-9]{3})?\.[a-z]+(\.requested|\.inflight)?|[0-9]{14}([0-9]{3})?\.inflight")
 _ONLY = {  # what a property must be if it is there, in lower case, and why
     "hoodie.table.base.file.format": ("parquet", "its base files are of a kind that cannot be read here"),
@@ -35,12 +34,12 @@ def check_readable(values: Mapping[str, str], uri: str) -> None:
     for name, (allowed, why) in _ONLY.items():
         if values.get(name, "").strip().lower() not in ("", allowed):
             raise InvalidRequest(
-                f"{_PROPERTIES} of {uri} has {name}={values[name]}: {why}. Read the table with Hudi, or copy it to one "
-                f"with {name}={allowed}"
+                f"{PROPERTIES_PATH} of {uri} has {name}={values[name]}: {why}. Read the table with Hudi, or copy "
+                f"it to one with {name}={allowed}"
             )
     if values.get(_BOOTSTRAP):
         raise InvalidRequest(
-            f"{_PROPERTIES} of {uri} has {_BOOTSTRAP}={values[_BOOTSTRAP]}: some of the table's columns lie in "
+            f"{PROPERTIES_PATH} of {uri} has {_BOOTSTRAP}={values[_BOOTSTRAP]}: some of the table's columns lie in "
             "files of another one. Read it with Hudi, or copy it to a new table"
         )
 
@@ -50,18 +49,19 @@ def check_upgraded(storage: Storage, values: Mapping[str, str], left: Mapping[st
 
     `left` are the properties that an updater keeps at `left_path` while it writes new ones.
     """
-    version = values[_VERSION]
+    version = values[VERSION_PROPERTY]
     old = [name for name in storage.list(_FOLDER).files if _OLD_TIMELINE.fullmatch(name)]
     if old:
         raise CorruptTable(
-            f"the table at {storage.uri} has {_VERSION}={version}, and {_FOLDER}/{old[0]} is of the timeline of "
-            "versions up to 6: an upgrade was interrupted. Finish it with Hudi (CALL upgrade_table), or restore the "
+            f"the table at {storage.uri} has {VERSION_PROPERTY}={version}, and {_FOLDER}/{old[0]} is of the timeline "
+            "of versions up to 6: an upgrade was interrupted. Finish it with Hudi (CALL upgrade_table), or restore the "
             "table from a copy"
         )
-    if left is not None and left.get(_VERSION, version) != version:
+    if left is not None and left.get(VERSION_PROPERTY, version) != version:
         raise CorruptTable(
-            f"the table at {storage.uri} has {_VERSION}={version}, and {left[_VERSION]} in {left_path}: an upgrade or "
-            "downgrade is under way or was interrupted. Wait for it, or open the table with the Hudi that ran it"
+            f"the table at {storage.uri} has {VERSION_PROPERTY}={version}, and {left[VERSION_PROPERTY]} in "
+            f"{left_path}: an upgrade or downgrade is under way or was interrupted. Wait for it, or open the "
+            "table with the Hudi that ran it"
         )
 
 

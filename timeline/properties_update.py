@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import javaproperties
 
 from lakelatch.storage.contract import Storage
+from lakelatch.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH
 from lakelatch.timeline.recorded_options import LOCKS_RECORDED, lock_properties
-from lakelatch.timeline.table_config import BACKUP_PATH, PROPERTIES_PATH, load_table_config
+from lakelatch.timeline.table_config import load_table_config
 
 
 def update_properties(storage: Storage, values: Mapping[str, str | None]) -> None:

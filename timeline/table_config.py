@@ -1,4 +1,4 @@
-"""The table's own configuration: `.hoodie/hoodie.properties`, as Hudi writes and checks it."""
+"""The table's own configuration: what `.hoodie/hoodie.properties` says of it, as Hudi writes and checks that."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import javaproperties
 
 from lakelatch.errors import CorruptTable, InvalidRequest
-from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.storage.contract import Storage
 from lakelatch.timeline.column_groups import (
     COLUMN_GROUPS,
     COLUMN_GROUPS_MERGER,
@@ -22,14 +21,25 @@ from lakelatch.timeline.column_groups import (
     show_column_groups,
 )
 from lakelatch.timeline.foreign_tables import check_readable, check_upgraded, unmergeable
+from lakelatch.timeline.properties_file import (
+    BACKUP_PATH,
+    NAME_PROPERTY,
+    PROPERTIES_PATH,
+    VERSION_PROPERTY,
+    fields_in,
+    flag_in,
+    flag_text,
+    integer_in,
+    is_number,
+    properties_at,
+    read_properties,
+)
 from lakelatch.timeline.recorded_options import LOG_VERSION, check_log_version, lock_properties, locks_in, log_property
 
-PROPERTIES_PATH, BACKUP_PATH = ".hoodie/hoodie.properties", ".hoodie/hoodie.properties.backup"
 _OWN_CHECKSUM = "lakelatch.table.checksum"
 _MERGE_MODE = "hoodie.record.merge.mode"
 _MERGER = "hoodie.record.merge.strategy.id"
 _OWN_MERGE_MODE = "lakelatch.table.merge.mode"  # of columns outside of every column group
-_TABLE_NAME = "hoodie.table.name"
 
 EVENT_TIME = "EVENT_TIME_ORDERING"
 COMMIT_TIME = "COMMIT_TIME_ORDERING"
@@ -50,8 +60,6 @@ KEY_GENERATOR = "hoodie.table.keygenerator.type"
 TIMESTAMP_KEYS, CUSTOM_KEYS = "TIMESTAMP", "CUSTOM"  # key generators that make folders of times
 TIME_OPTIONS = "hoodie.keygen.timebased."
 SIMPLE_FIELD, TIMESTAMP_FIELD = "SIMPLE", "TIMESTAMP"  # kinds of partition fields of a custom key generator
-_NUMBER_DIGITS_MOST = 9
-_parsed = lru_cache(32)(javaproperties.loads)  # each call on a table reads the same text again
 _COMPLEX = ("COMPLEX", "COMPLEX_AVRO")
 _ORDERING = {8: "hoodie.table.precombine.field", 9: "hoodie.table.ordering.fields"}
 _PAYLOADS = "org.apache.hudi.common.model"
@@ -102,10 +110,10 @@ class TableConfig:
     def to_properties(self) -> bytes:
         """The file's bytes. Other readers take values as they stand, so only the schema holds escapes."""
         values = {
-            "hoodie.table.name": self.name,
+            NAME_PROPERTY: self.name,
             "hoodie.database.name": self.database,
             "hoodie.table.type": self.table_type,
-            "hoodie.table.version": str(self.version),
+            VERSION_PROPERTY: str(self.version),
             "hoodie.table.initial.version": str(self.version),
             "hoodie.timeline.layout.version": "2",
             "hoodie.timeline.path": "timeline",
@@ -115,8 +123,8 @@ class TableConfig:
             "hoodie.table.keygenerator.type": self._key_generator(),
             "hoodie.populate.meta.fields": "true",
             "hoodie.datasource.write.drop.partition.columns": "false",
-            "hoodie.datasource.write.hive_style_partitioning": _text(self.hive_style_partitioning),
-            "hoodie.datasource.write.partitionpath.urlencode": _text(self.url_encode_partitioning),
+            "hoodie.datasource.write.hive_style_partitioning": flag_text(self.hive_style_partitioning),
+            "hoodie.datasource.write.partitionpath.urlencode": flag_text(self.url_encode_partitioning),
             "hoodie.table.timeline.timezone": self.timezone,
         }
         if self.record_key_fields:
@@ -197,7 +205,7 @@ class TableConfig:
 
         The version of the commit log comes with them, if the table names it.
         """
-        return {_TABLE_NAME: self.name, **log_property(self.log_version), **self.locks}
+        return {NAME_PROPERTY: self.name, **log_property(self.log_version), **self.locks}
 
     @property
     def made_here(self) -> bool:
@@ -265,17 +273,12 @@ def recorded_lock_options(storage: Storage) -> dict[str, str] | None:
     """`TableConfig.lock_options` without the rest; empty for a damaged table, None where there is no table."""
     damaged = False
     for path in (PROPERTIES_PATH, BACKUP_PATH):
-        values, wrong = _properties(storage, path)
+        values, wrong = properties_at(storage, path)
         if values is not None:
-            said = {key: values[key] for key in (_TABLE_NAME, LOG_VERSION) if key in values}
+            said = {key: values[key] for key in (NAME_PROPERTY, LOG_VERSION) if key in values}
             return {**said, **locks_in(values)}
         damaged = damaged or bool(wrong)
     return {} if damaged else None
-
-
-def is_table(storage: Storage) -> bool:
-    """Whether there is a table here (whole or with a left-over backup of its properties)."""
-    return storage.exists(PROPERTIES_PATH) or storage.exists(BACKUP_PATH)
 
 
 def load_table_config(storage: Storage) -> TableConfig:
@@ -284,9 +287,9 @@ def load_table_config(storage: Storage) -> TableConfig:
     Errors: `InvalidRequest` where there is no table or one that this version cannot read, `CorruptTable` where the
     file is not what its writer wrote.
     """
-    values = _read_properties(storage)
+    values = read_properties(storage)
     own = values.get(_OWN_CHECKSUM)
-    version = _integer(values, "hoodie.table.version", 0)
+    version = integer_in(values, VERSION_PROPERTY, 0)
     if version not in READABLE_VERSIONS:
         way_out = f"upgrade {'lakelatch' if version > max(READABLE_VERSIONS) else 'the table with Hudi'}"
         raise InvalidRequest(
@@ -298,7 +301,7 @@ def load_table_config(storage: Storage) -> TableConfig:
     check_readable(values, storage.uri)
     check_log_version(values, storage.uri)
     if own is None:  # tables made here are never upgraded to a version that is known here
-        check_upgraded(storage, values, _properties(storage, BACKUP_PATH)[0], BACKUP_PATH)
+        check_upgraded(storage, values, properties_at(storage, BACKUP_PATH)[0], BACKUP_PATH)
     config = _parse(values, version)
     stored = values.get("hoodie.table.checksum")
     if stored is not None and stored != str(checksum(values.get("hoodie.database.name", ""), config.name)):
@@ -317,38 +320,38 @@ def load_table_config(storage: Storage) -> TableConfig:
 def _parse(values: dict[str, str], version: int) -> TableConfig:
     ordering = values.get("hoodie.table.ordering.fields") or values.get("hoodie.table.precombine.field") or None
     buckets = values.get("hoodie.bucket.index.num.buckets")
-    hash_fields = _fields(values, "hoodie.bucket.index.hash.field")
+    hash_fields = fields_in(values, "hoodie.bucket.index.hash.field")
     merge_mode = values.get(_MERGE_MODE) or (EVENT_TIME if ordering else COMMIT_TIME)
     groups = _column_groups(values)
     if groups and values.get(_MERGER) == COLUMN_GROUPS_MERGER:
         merge_mode = values.get(_OWN_MERGE_MODE, merge_mode)
-    partitions = [name.partition(":") for name in _fields(values, "hoodie.table.partition.fields")]
+    partitions = [name.partition(":") for name in fields_in(values, "hoodie.table.partition.fields")]
     kinds = tuple(kind.upper() for _, _, kind in partitions)
     return TableConfig(
-        name=values["hoodie.table.name"],
-        record_key_fields=_fields(values, "hoodie.table.recordkey.fields"),
+        name=values[NAME_PROPERTY],
+        record_key_fields=fields_in(values, "hoodie.table.recordkey.fields"),
         partition_fields=tuple(name for name, _, _ in partitions),
         ordering_field=ordering,
         merge_mode=merge_mode,
         table_type=values.get("hoodie.table.type", "COPY_ON_WRITE"),
         database=values.get("hoodie.database.name", ""),
         version=version,
-        hive_style_partitioning=_flag(values, "hoodie.datasource.write.hive_style_partitioning"),
-        url_encode_partitioning=_flag(values, "hoodie.datasource.write.partitionpath.urlencode"),
-        bucket_count=int(buckets) if buckets and _is_number(buckets) else None,
+        hive_style_partitioning=flag_in(values, "hoodie.datasource.write.hive_style_partitioning"),
+        url_encode_partitioning=flag_in(values, "hoodie.datasource.write.partitionpath.urlencode"),
+        bucket_count=int(buckets) if buckets and is_number(buckets) else None,
         hash_fields=hash_fields or None,
         column_groups=groups,
         key_encoding=values.get(KEY_ENCODING, "").upper() or None,
         key_generator=_key_generator(values),
         partition_kinds=kinds if all(kinds) else (),
         time_options=tuple(sorted((key, value) for key, value in values.items() if key.startswith(TIME_OPTIONS))),
-        cdc_enabled=_flag(values, CDC_ENABLED),
+        cdc_enabled=flag_in(values, CDC_ENABLED),
         cdc_mode=values.get(CDC_MODE, DATA_BEFORE_AFTER).upper(),
         create_schema=values.get("hoodie.table.create.schema"),
         timezone=values.get("hoodie.table.timeline.timezone", "LOCAL"),
         metadata_partitions=values.get("hoodie.table.metadata.partitions", ""),
         locks=locks_in(values),
-        log_version=_integer(values, LOG_VERSION, 1),
+        log_version=integer_in(values, LOG_VERSION, 1),
         raw=values,
     )
 
@@ -361,60 +364,8 @@ def _key_generator(values: Mapping[str, str]) -> str | None:
     return found if found in (TIMESTAMP_KEYS, CUSTOM_KEYS) else None
 
 
-def _read_properties(storage: Storage) -> dict[str, str]:
-    """The main file if it is whole, else the backup that an updater leaves while it replaces the main file."""
-    problem = ""
-    for path in (PROPERTIES_PATH, BACKUP_PATH):
-        values, wrong = _properties(storage, path)
-        if values is not None:
-            return values
-        problem = problem or wrong
-    if problem:
-        raise CorruptTable(f"the table at {storage.uri} cannot be opened: {problem}. Restore the file from a copy")
-    raise InvalidRequest(
-        f"there is no table at {storage.uri} (no {PROPERTIES_PATH}): check the path, or write to it first",
-        no_table=True,
-    )
-
-
-def _properties(storage: Storage, path: str) -> tuple[dict[str, str] | None, str]:
-    """The values of a properties file, or None and what is wrong with it; "" for a missing file."""
-    try:
-        values = _parsed(storage.read(path).decode("utf-8"))
-    except NotFound:
-        return None, ""
-    except ValueError as error:
-        return None, f"{path} is no properties file: {error}"
-    if "hoodie.table.name" in values and "hoodie.table.version" in values:
-        return dict(values), ""
-    return None, f"{path} has no hoodie.table.name or hoodie.table.version"
-
-
-def _integer(values: dict[str, str], key: str, default: int) -> int:
-    text = values.get(key, str(default))
-    if not _is_number(text):
-        raise CorruptTable(f"{PROPERTIES_PATH} has {key}={text!r}, which is no number")
-    return int(text)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MOST
-
-
 def _column_groups(values: dict[str, str]) -> tuple[ColumnGroup, ...]:
     try:
         return parse_column_groups(values.get(COLUMN_GROUPS, ""))
     except InvalidRequest as error:
         raise CorruptTable(f"{PROPERTIES_PATH}: {error.message}") from error
-
-
-def _fields(values: dict[str, str], key: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in values.get(key, "").split(",") if name.strip())
-
-
-def _flag(values: dict[str, str], key: str) -> bool:
-    return values.get(key, "false").lower() == "true"
-
-
-def _text(flag: bool) -> str:
-    return "true" if flag else "false"

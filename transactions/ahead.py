@@ -39,7 +39,9 @@ class Ahead:
         self._next = next_write
         self._context, self._check, self._remembered, self._folders = context, check, remembered, folders
         self._known = context.snapshots.listing.listed
-        self._tail_number, self._believed = 0, False
+        self._tail_number = 0
+        #: What says later whether all that is believed still holds, if the write goes by what is remembered.
+        self.unchanged: Callable[[], bool] | None = None
         self._claim = None if next_write is None else next_write.take()
 
     @property
@@ -59,22 +61,22 @@ class Ahead:
         Then no file of a commit that the timeline shows is missing in what was listed beside it. What is believed is
         asked later.
         """
-        if self._believed:
+        if self.unchanged is not None:
             return True
         snapshots = self._context.snapshots
         if not tail.number == self._remembered.number == self._tail_number == snapshots.slot:
             return False
         return not any(map(is_completed, snapshots.listing.listed - self._known))
 
-    def believe(self) -> bool:
+    def believe(self, unchanged: Callable[[], bool]) -> bool:
         """Has the transaction begin after the remembered tail with nothing asked, if the last write saw to that."""
         claim, ready, tail = self._claim, self._next, self._remembered
         if claim is None or ready is None or not ready.is_ready(claim, tail.number):
             return False
-        self._believed = claim.instant > max(tail.time, self._context.snapshot.latest_time)
-        if self._believed:
-            self.listed = dict(ready.listed)
-        return self._believed
+        if claim.instant <= max(tail.time, self._context.snapshot.latest_time):
+            return False
+        self.unchanged, self.listed = unchanged, dict(ready.listed)
+        return True
 
     def take(self, floor: str, tail: Tail) -> Claim | None:
         """The claim, once, if its time is above this one; else it is to be given up.

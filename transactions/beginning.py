@@ -9,7 +9,6 @@ from typing import NamedTuple
 from lakelatch.errors import InvariantBroken, Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import stopped_on_error
-from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.timeline.log.lock_names import agree
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.transactions.ahead import Ahead
@@ -41,10 +40,19 @@ def claimed(
     `CommitLog.ensure_same_locks`; `Unavailable` for a table that has gone, and where others are always faster.
     """
     context.log.ensure_same_locks(tail)
-    claim = None if ahead is None else ahead.take(_floor(context, tail), tail)
-    if ahead is not None and claim is not None and looks_later and ahead.is_current(tail):
+    if ahead is None:
+        return _begun_after_look(context, None, None, tail, folders)
+    claim = ahead.take(_floor(context, tail), tail)
+    if claim is not None and looks_later and ahead.is_current(tail):
         failpoint("begin.after_claim")
         return Begun(claim, tail, ahead.listed, looks_later=True)
+    return _begun_after_look(context, ahead, claim, tail, folders)
+
+
+def _begun_after_look(
+    context: TransactionContext, ahead: Ahead | None, claim: Claim | None, tail: Tail, folders: Collection[str]
+) -> Begun:
+    """The same at a tail that is read when the claim is there, this one or a new one; what is left `ahead` goes."""
     look = _LookAhead(context, folders)
     for _ in range(_BEGINS_MAX):
         claim = claim or claim_time(context, _floor(context, tail), tail.number)
@@ -58,7 +66,7 @@ def claimed(
             try:
                 ensure_same_log(context.log, before.number, tail)
             except Unavailable:
-                context.storage.delete(heartbeat_path(claim.instant))
+                give_back(context, claim, withdrawn=True)  # there is no log any more that gives its time again
                 raise
             in_time = came_in_time(context.log, claim.start_slot, tail)
             if in_time and claim.instant > tail.time and agree(before.lock_domain, tail.lock_domain):

@@ -115,7 +115,6 @@ class TransactionManager:
         #: The first requests of `recover`, which a caller may send together with its own; None without a memory.
         self.memory_check = None if memory is None else MemoryCheck(memory.log, observer)
         self._ahead: Ahead | None = None
-        self._believed: Callable[[], bool] | None = None  # of a write whose first requests confirm what is remembered
         self._next = None  # what writes make ready for the next one, if the table stays open
         if stays_open and settings.heartbeat_type != LEASE:  # which would keep a claim of nobody's alive
             self._next = self.memory.next_write = self.memory.next_write or NextWrite()
@@ -163,9 +162,10 @@ class TransactionManager:
         """
         if self._ahead is None or self.memory_check is None or self._needs_tasks or self._recovery_is_due():
             return False
-        if self._ahead.believe():
-            self._believed, self.memory_check.beside = unchanged, None
-        return self._believed is not None
+        if not self._ahead.believe(unchanged):
+            return False
+        self.memory_check.beside = None
+        return True
 
     def withdraw_next(self) -> None:
         """Gives back what was made ready for a next write that will not come. Raises nothing."""
@@ -180,7 +180,6 @@ class TransactionManager:
 
     def doubt(self) -> None:
         """Forgets what was believed, so that it is checked first."""
-        self._believed = None
         self.give_up()
         if self.memory_check is not None:
             self.memory_check.forget()
@@ -206,6 +205,11 @@ class TransactionManager:
         return transaction
 
     @property
+    def _unchanged(self) -> Callable[[], bool] | None:
+        """Of a write whose first requests confirm what is remembered: what asks its caller."""
+        return None if self._ahead is None else self._ahead.unchanged
+
+    @property
     def _needs_tasks(self) -> bool:
         """Whether nothing is made without telling tasks' files as tasks do, also if there are none."""
         settings = self.context.settings
@@ -214,11 +218,11 @@ class TransactionManager:
     def _begin(self, action: str, for_tasks: bool, folders: Collection[str]) -> Transaction:
         context = self.context
         if self.memory_check is not None and self.memory_check.holds:
-            self.memory_check = self._believed = None
-        if self.memory_check is not None and (self._believed is None or self._ahead is None):
+            self.memory_check = self._ahead = None
+        if self.memory_check is not None and self._unchanged is None:
             raise InvariantBroken("what is remembered of a table was not checked: recover before anything begins")
         for_tasks = for_tasks or self._needs_tasks
-        if for_tasks and self._believed is not None:
+        if for_tasks and self._unchanged is not None:
             raise InvariantBroken("a write for tasks begins with what was not checked: do not believe it")
         self.memory.folders = tuple(folders)
         tail = context.log.last
@@ -240,8 +244,8 @@ class TransactionManager:
         if for_tasks:
             return Transaction(context, state, heartbeat, begun_here=True)
         question: Question | None = LaterLook(context, state) if begun.looks_later else None
-        if self._believed is not None and self.memory_check is not None:
-            question = PutOffCheck(context, state, self.memory_check, self._believed)
+        if self._unchanged is not None and self.memory_check is not None:
+            question = PutOffCheck(context, state, self.memory_check, self._unchanged)
         own_files = OwnFiles(context, state, listed, begun.claim.announced, question)
         return Transaction(context, state, heartbeat, True, own_files, self._next)
 
@@ -329,7 +333,7 @@ class TransactionManager:
         last call it does nothing: no writer can be known to have died since. After the first call, it lists claims and
         pending instants first, and the rest if there are any. With a memory it has to come before everything else.
         """
-        if self._believed is not None:
+        if self._unchanged is not None:
             return []
         check = self.memory_check
         if check is not None and not self._holds(check):

@@ -27,8 +27,9 @@ from lakelatch.timeline.instant import Instant, is_time, requested_time
 from lakelatch.timeline.log.log_reader import LogMoved, LogReader, Tail
 from lakelatch.timeline.log.snapshots import Snapshots
 from lakelatch.timeline.plans.service_plan import REWRITING_SERVICES
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.table_config import PROPERTIES_PATH, load_table_config
+from lakelatch.timeline.table_config import load_table_config
 from lakelatch.transactions.base.cancel_requests import cancel_requests, plan_of
 from lakelatch.transactions.conflicts.report import Loss, loss_names, read_loss
 from lakelatch.ui.beats import BeatWatch

@@ -32,7 +32,8 @@ from lakelatch.storage.contract import Listing
 from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.actions import UPSERT
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
-from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
+from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.manager import TransactionManager
 
 _GROUPS = int(os.environ.get("CLEAN_GROUPS", "10000"))

@@ -8,7 +8,7 @@ from lakelatch.console.base.invocation import and_more
 from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.uris import open_storage
-from lakelatch.timeline.table_config import PROPERTIES_PATH, is_table
+from lakelatch.timeline.properties_file import PROPERTIES_PATH, is_table
 
 _LOOKED_AT, _NAMED, _ABOVE = 50, 5, 5
 

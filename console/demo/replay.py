@@ -24,7 +24,7 @@ from lakelatch.storage.local import LocalStorage
 from lakelatch.storage.options import StorageOptions
 from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.instant import COMPLETED, Instant, parse_file_name
-from lakelatch.timeline.table_config import PROPERTIES_PATH
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 
 _HOODIE = ".hoodie/"
 _TIMELINE = f"{_HOODIE}timeline"

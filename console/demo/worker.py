@@ -20,7 +20,7 @@ from lakelatch.errors import LakelatchError
 from lakelatch.failpoints import calling
 from lakelatch.spark.session.local_session import open_session
 from lakelatch.system import REAL_SYSTEM
-from lakelatch.timeline.table_config import is_table
+from lakelatch.timeline.properties_file import is_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,8 @@ from lakelatch.engine.read.places import RESERVED, have_places
 from lakelatch.engine.table.schema import parsed_schema, schema_at
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.storage.contract import Storage
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.table_config import PROPERTIES_PATH
 
 if TYPE_CHECKING:
     from lakelatch.engine.read.plan import ReadPlan

@@ -16,7 +16,7 @@ from lakelatch.timeline.metadata import CommitMetadata, WriteStat
 class CommitResult(Shown):
     """A commit, visible to every reader from `completion` on. Counts are rows of this write.
 
-    A key that several tasks of a write have is a row of each, of which readers see one.
+    A key that several tasks of a write have counts as a row in each of them; readers see one.
 
     `deletes_written` counts the requested deletes, whether or not the table had their keys: a delete does not read the
     table, so it cannot count the rows that it removed. `file_groups_replaced` counts the file groups that an overwrite

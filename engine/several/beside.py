@@ -21,7 +21,7 @@ from lakelatch.storage.contract import Storage
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import TableConfig
 
-_ROWS_MOST = 10_000  # they are encoded twice
+_ROWS_MOST = 10_000  # of which keys are made, and values cast, once more by the write
 
 
 def may_be_staged_beside(

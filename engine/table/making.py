@@ -37,6 +37,7 @@ from lakelatch.locks.open import record_of
 from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.timeline.actions import DELETE, UPSERT
 from lakelatch.timeline.column_groups import COLUMN_GROUPS
+from lakelatch.timeline.properties_file import PROPERTIES_PATH, is_table
 from lakelatch.timeline.recorded_options import NEW_LOG_VERSION
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import (
@@ -48,11 +49,9 @@ from lakelatch.timeline.table_config import (
     FIELD_PREFIXED,
     LATEST_VERSION,
     MERGE_ON_READ,
-    PROPERTIES_PATH,
     TIMESTAMP_KEYS,
     VALUE_ONLY,
     TableConfig,
-    is_table,
     load_table_config,
 )
 from lakelatch.transactions.attempts.checks import At, Check

@@ -19,12 +19,9 @@ from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.log.events import LOCKS, WITHDRAW
 from lakelatch.timeline.log.log_reader import LogReader
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.table_config import (
-    PROPERTIES_PATH,
-    TableConfig,
-    load_table_config,
-)
+from lakelatch.timeline.table_config import TableConfig, load_table_config
 from lakelatch.transactions.base.context import MemoryCheck
 
 _DATA_FILES = (".parquet", ".orc", ".avro", ".csv", ".json")

@@ -28,8 +28,9 @@ from lakelatch.timeline.log.half_shown import behind_missing, instants_in
 from lakelatch.timeline.log.rollbacks import Rollbacks, may_be_undone
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import BEFORE_KEY, CHANGES_KEY, SCHEMA_KEY, WRITER_KEY, CommitMetadata
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.table_config import MERGE_ON_READ, PROPERTIES_PATH, TableConfig
+from lakelatch.timeline.table_config import MERGE_ON_READ, TableConfig
 from lakelatch.transactions.attempts.checks import At, Check
 from lakelatch.transactions.base.outcome import Changed, Committed
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite

@@ -29,6 +29,7 @@ from lakelatch.format.keygen.time_partitions import TimePartitions
 from lakelatch.format.merge.column_groups import each_column_has_an_order
 from lakelatch.storage.contract import Storage
 from lakelatch.timeline.column_groups import COLUMN_GROUPS, ColumnGroup, show_column_groups
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 from lakelatch.timeline.table_config import (
     CDC_ENABLED,
     CDC_MODE,
@@ -36,7 +37,6 @@ from lakelatch.timeline.table_config import (
     EVENT_TIME,
     FIELD_PREFIXED,
     KEY_ENCODING,
-    PROPERTIES_PATH,
     TABLE_VERSIONS,
     VALUE_ONLY,
     TableConfig,

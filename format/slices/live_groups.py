@@ -16,7 +16,8 @@ from lakelatch.format.names import parse_data_file
 from lakelatch.format.slices.partitions import PARTITION_METADATA
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import Storage
-from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
+from lakelatch.timeline.table_config import TableConfig
 
 
 class LiveGroups:

@@ -69,7 +69,7 @@ def enable(spark: SparkSession) -> SparkSession:
 
 
 def disable(spark: SparkSession) -> None:
-    """Takes `enable` back for this session; frames that it has given stay as they are. Without `enable` nothing."""
+    """Takes `enable` back for this session; its frames stay as they are. Without `enable` it does nothing."""
     plain = getattr(type(spark), "lakelatch_base", None)
     if plain is None:
         return

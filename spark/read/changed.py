@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +29,7 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.merge.slice import read_changed, superseded_of
 from lakelatch.spark.read.native import path_number_in_spark, read_natively, read_overlays, says_places
 from lakelatch.spark.session.executor import SparkExecutor
+from lakelatch.spark.session.handed import handed_once
 from lakelatch.spark.session.spark_types import cores_of, for_each, to_spark
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from lakelatch.engine.read.plan import ReadPlan
 
 
-_KEPT_MAX = 8
 _TASK_BYTES = 256 * 1024 * 1024  # of base files, of which a tenth or so is read
 _PLACES = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in (PLACE, NUMBER)])
 
@@ -70,13 +70,10 @@ def _with_small(spark: SparkSession, plan: ReadPlan, changes: SmallChanges) -> D
     others = read_natively(spark, plan.table, plan.schema, None, plan.slices, left_out=changes.superseded)
     if others is None or not changes.rows.num_rows:
         return others
-    return others.unionByName(_handed(spark, changes, plan.schema))
-
-
-@lru_cache(maxsize=_KEPT_MAX)  # these are kept as well, and are then the same objects
-def _handed(spark: SparkSession, changes: SmallChanges, schema: pa.Schema) -> DataFrame:
-    """The changed rows, handed to Spark once for all queries of a session."""
-    return spark.createDataFrame(changes.rows, to_spark(schema))
+    # What small logs change is kept as well, and is then the same object.
+    of_schema = changes, plan.schema
+    changed = handed_once(spark, of_schema, lambda: spark.createDataFrame(changes.rows, to_spark(plan.schema)))
+    return others.unionByName(changed)
 
 
 def _overlaid(spark: SparkSession, plan: ReadPlan, overlays: Sequence[Overlay]) -> DataFrame | None:

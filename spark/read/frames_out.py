@@ -41,10 +41,11 @@ def read(
 
     Hudi's five meta columns are there with `lakelatch.read.meta.columns=true`, or where `columns` names them.
 
-    Slices without logs are read by Spark itself, with its column pruning and pushdown; the others are merged in
-    Python, to which Spark tells neither. So name `columns` if few are needed, and say as `where` which rows are wanted:
-    of SQL text that joins comparisons of single columns with AND, those of partition fields and of the record key say
-    which partitions, buckets and parts of files need no look; all of it says which rows there are. `as.of.instant` and
+    Spark itself reads slices without logs, and most of those with logs, with its column pruning and pushdown; where
+    logs are large, rows are merged in Python, which Spark tells neither. So name `columns` if few are needed, and say
+    as `where` which rows are wanted: of SQL text that joins comparisons of single columns with AND, those of partition
+    fields and of the record key say which partitions, buckets and parts of files need no look; the whole condition
+    says which rows are returned. `as.of.instant` and
     incremental bounds speak of *completion* times. One that is still to come is refused (`InvalidRequest`), since what
     completes until then would change the answer.
     """

@@ -8,19 +8,18 @@ row, and which costs a tenth of what a path does; files of one size are scans of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from lakelatch.engine.read.superseded import WORD_BITS, Superseded
+from lakelatch.spark.session.handed import handed_once
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 _FILES_MAX = 32  # of a scan: a row is compared with the sizes one after the other
-_KEPT_MAX = 8  # for this process's sessions: some megabytes each, for a hundred million rows
 _WORDS = "_lakelatch_words"
 _UNKNOWN = "a base file does not have the size that it had when its rows were looked at"
 
@@ -51,14 +50,12 @@ def is_left(spark: SparkSession, files: Sequence[Superseded]) -> Column:
     pairs = ", ".join(f"{one.file_bytes}L, {start}" for one, start in zip(files, starts[: len(files)], strict=True))
     # A map is no part of the code that Spark compiles, as numbers are: that is the same for each snapshot of a table.
     start = f"coalesce(element_at(map({pairs}), _metadata.file_size), CAST(raise_error('{_UNKNOWN}') AS INT))"
-    word = functions.get(
-        _handed(spark, tuple(files)), functions.expr(f"{start} + CAST(_metadata.row_index DIV {WORD_BITS} AS INT)")
-    )
+    # What overlays and small logs say is kept as well, and is then the same objects.
+    words = handed_once(spark, tuple(files), lambda: _words_in_spark(spark, files))
+    word = functions.get(words, functions.expr(f"{start} + CAST(_metadata.row_index DIV {WORD_BITS} AS INT)"))
     return functions.getbit(word, functions.expr(f"CAST(_metadata.row_index % {WORD_BITS} AS INT)")) == 0
 
 
-@lru_cache(maxsize=_KEPT_MAX)  # what overlays and small logs say is kept as well, and is then the same objects
-def _handed(spark: SparkSession, files: tuple[Superseded, ...]) -> Column:
-    """The words of these files. Handing Spark a table takes forty calls of the JVM, a third of what planning needs."""
+def _words_in_spark(spark: SparkSession, files: Sequence[Superseded]) -> Column:
     words = pa.array([np.concatenate([one.words for one in files])], pa.list_(pa.int64()))
     return spark.createDataFrame(pa.table({_WORDS: words})).scalar()

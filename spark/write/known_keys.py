@@ -24,7 +24,8 @@ from lakelatch.spark.session.columns import analysed, checked, folder_value, sam
 from lakelatch.spark.session.spark_types import renamings
 from lakelatch.storage.options import KNOWN_STORAGE_KEYS
 from lakelatch.storage.uris import open_storage
-from lakelatch.timeline.table_config import EVENT_TIME, is_table
+from lakelatch.timeline.properties_file import is_table
+from lakelatch.timeline.table_config import EVENT_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -54,7 +54,7 @@ _current: ContextVar[Counting | None] = ContextVar("lakelatch_progress", default
 
 
 def on_progress(handler: Handler | None) -> None:
-    """Has writes and table services of this process tell a handler how far they are; with None, none.
+    """Has writes and table services of this process tell a handler how far they are; None tells nobody.
 
     Until this is called, notebooks and terminals show a line for work that takes longer than a second; nothing is shown
     where standard error is no terminal.

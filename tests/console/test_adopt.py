@@ -21,8 +21,9 @@ from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.storage.local import LocalStorage
 from lakelatch.testing.faults.storage import UNAVAILABLE, Fault, FaultyStorage
 from lakelatch.timeline.instant import TIMELINE_FOLDER
+from lakelatch.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH
 from lakelatch.timeline.properties_update import update_properties
-from lakelatch.timeline.table_config import BACKUP_PATH, PROPERTIES_PATH, load_table_config
+from lakelatch.timeline.table_config import load_table_config
 
 DATA = Path(__file__).parents[1] / "data"
 BUCKETS = {"8": "java/mor_v8", "9": "java/mor_local_time"}

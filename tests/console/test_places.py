@@ -8,7 +8,8 @@ import pytest
 
 from lakelatch.console.main import main
 from lakelatch.storage.local import LocalStorage
-from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
+from lakelatch.timeline.table_config import TableConfig
 
 NOTHING = "check the path, write to it, or make the table with lakelatch.Table.create"
 

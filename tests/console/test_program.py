@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from lakelatch.storage.local import LocalStorage
-from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
+from lakelatch.timeline.table_config import TableConfig
 
 HEAD = [sys.executable, "-m", "lakelatch"]
 

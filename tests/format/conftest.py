@@ -23,8 +23,9 @@ from lakelatch.format.record_keys import record_keys
 from lakelatch.storage.local import LocalStorage
 from lakelatch.timeline.instant import completed, inflight, requested
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, PROPERTIES_PATH, TableConfig, load_table_config
+from lakelatch.timeline.table_config import COMMIT_TIME, EVENT_TIME, TableConfig, load_table_config
 
 DATA = Path(__file__).parents[1] / "data"
 SAMPLES = sorted(path.stem for path in DATA.glob("*.zip"))

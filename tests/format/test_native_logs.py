@@ -19,7 +19,8 @@ from lakelatch.storage import LocalStorage
 from lakelatch.timeline.actions import DELTA_COMMIT
 from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
-from lakelatch.timeline.table_config import EVENT_TIME, PROPERTIES_PATH, TableConfig
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
+from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 
 FILE_ID, TOKEN = "00000000-3a1e-4f4d-9d7a-b0b2c3d4e5f6-0", "0-12-34"
 FIELDS = [("id", "string"), ("ts", "long"), ("v", "string")]

@@ -16,7 +16,7 @@ from lakelatch.storage.checksums import strip_checksum
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.timeline.history import named_files
 from lakelatch.timeline.log import commit_log
-from lakelatch.timeline.table_config import PROPERTIES_PATH
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 from lakelatch.transactions.conflicts.contract import Conflict, OtherWrite
 from lakelatch.transactions.conflicts.report import Work, record_loss, write_conflict
 from lakelatch.transactions.early.notes import mark_aborted, note_work

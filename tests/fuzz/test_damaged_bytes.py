@@ -18,7 +18,8 @@ from lakelatch.storage import MemoryStorage
 from lakelatch.storage.checksums import CHECKSUM_KEY, NO_CHECKSUM, json_object, open_checksummed_json, verify_checksum
 from lakelatch.timeline.log.events import Event, slot_events
 from lakelatch.timeline.metadata import CommitMetadata, CompactionPlan, RollbackPlan
-from lakelatch.timeline.table_config import PROPERTIES_PATH, load_table_config
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
+from lakelatch.timeline.table_config import load_table_config
 
 _CHECKSUM = len(CHECKSUM_KEY) + len(NO_CHECKSUM) + 24  # around a checksum: damage there leaves a file without one
 

@@ -16,8 +16,8 @@ from lakelatch.format.names import NO_TASK, token_within
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.object_store.provider import HudiStorageLockProvider
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.table_config import PROPERTIES_PATH
 from lakelatch.transactions.base.settings import MarkerServerSettings
 from lakelatch.transactions.markers.files import MARKERS_FOLDER
 

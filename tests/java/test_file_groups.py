@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import lakelatch
 from lakelatch.errors import CorruptTable
-from lakelatch.timeline.table_config import PROPERTIES_PATH
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 
 COLUMNS = "id long, ts long, v string, part string"
 PARTITIONED = {"hoodie.datasource.write.partitionpath.field": "part"}

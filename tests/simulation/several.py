@@ -28,8 +28,8 @@ from world import SECOND_NS, Hang, Process, World
 from lakelatch.errors import LakelatchError
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.decisions import Undecided
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 from lakelatch.timeline.recorded_options import LATEST_LOG_VERSION
-from lakelatch.timeline.table_config import PROPERTIES_PATH
 from lakelatch.torture.check.checker import OF_CALLERS, OF_READERS, OF_TABLE, find_problems
 from lakelatch.torture.check.evidence import Evidence, decisions_in
 from lakelatch.torture.check.isolation import isolation_holds

@@ -17,7 +17,8 @@ from lakelatch.errors import InvalidRequest
 from lakelatch.format.log.blocks import data_block_format
 from lakelatch.format.log.framing import AVRO_BLOCK, DELETE_BLOCK, PARQUET_BLOCK, read_blocks
 from lakelatch.storage.local import LocalStorage
-from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig, load_table_config
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
+from lakelatch.timeline.table_config import TableConfig, load_table_config
 
 pytestmark = pytest.mark.spark
 TreeHash = Callable[[str], dict[str, str]]

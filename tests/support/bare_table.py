@@ -19,8 +19,9 @@ from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.log.commit_log import SLOTS_KEPT
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
+from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.base.outcome import Committed
 from lakelatch.transactions.base.settings import TransactionSettings
 from lakelatch.transactions.conflicts.contract import ConflictStrategy

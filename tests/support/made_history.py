@@ -28,8 +28,9 @@ from lakelatch.timeline.instant import completed, inflight, requested
 from lakelatch.timeline.metadata import CommitMetadata, CompactionOperation, CompactionPlan, FileGroup, WriteStat
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.policy import PlanPolicy
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig
+from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.base.settings import NON_BLOCKING
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.transaction import Transaction

@@ -8,7 +8,8 @@ import pytest
 
 from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError
 from lakelatch.storage.memory import MemoryStorage
-from lakelatch.timeline.table_config import BACKUP_PATH, EVENT_TIME, PROPERTIES_PATH, TableConfig, load_table_config
+from lakelatch.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH
+from lakelatch.timeline.table_config import EVENT_TIME, TableConfig, load_table_config
 
 # As Hudi 1.2.0 and 1.0.2 write them.
 V9 = {

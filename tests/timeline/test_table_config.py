@@ -8,15 +8,8 @@ import pytest
 
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.storage import MemoryStorage
-from lakelatch.timeline.table_config import (
-    BACKUP_PATH,
-    EVENT_TIME,
-    PROPERTIES_PATH,
-    TableConfig,
-    checksum,
-    is_table,
-    load_table_config,
-)
+from lakelatch.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH, is_table
+from lakelatch.timeline.table_config import EVENT_TIME, TableConfig, checksum, load_table_config
 
 CONFIG = TableConfig("t", ("id",), ("day",), "ts", EVENT_TIME, bucket_count=4, hash_fields=("id",))
 

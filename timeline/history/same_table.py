@@ -9,7 +9,7 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import without_secrets
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.instant import HISTORY_NAME, parse_file_name, undoes
-from lakelatch.timeline.table_config import is_table
+from lakelatch.timeline.properties_file import is_table
 
 
 def ensure_same_table(storage: Storage, before: Collection[str], now: Collection[str]) -> None:

@@ -27,7 +27,7 @@ from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.log.events import Event
-from lakelatch.timeline.table_config import PROPERTIES_PATH
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 
 DECISIONS_FOLDER = ".hoodie/.lakelatch/decisions"
 _DONE = ".done"

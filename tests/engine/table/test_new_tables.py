@@ -14,8 +14,9 @@ from lakelatch.engine.table import making
 from lakelatch.errors import InvalidRequest, WriteConflict
 from lakelatch.storage import LocalStorage
 from lakelatch.storage.contract import Storage
+from lakelatch.timeline.properties_file import is_table
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.table_config import is_table, load_table_config
+from lakelatch.timeline.table_config import load_table_config
 
 
 @pytest.mark.parametrize(

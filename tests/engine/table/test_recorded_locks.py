@@ -33,8 +33,9 @@ from lakelatch.storage import LocalStorage
 from lakelatch.testing.servers import Server, TcpProxy, open_server
 from lakelatch.testing.servers.reach import lock_options
 from lakelatch.timeline.log.lock_names import WrongLocks, split_locks
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 from lakelatch.timeline.properties_update import record_lock_options
-from lakelatch.timeline.table_config import PROPERTIES_PATH, TableConfig, load_table_config
+from lakelatch.timeline.table_config import TableConfig, load_table_config
 from lakelatch.transactions.lock_migration import change_locks, lock_domain, record_locks
 
 PLAIN = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.bucket.index.num.buckets": 1}

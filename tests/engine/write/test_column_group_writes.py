@@ -19,7 +19,8 @@ from lakelatch.engine.table.table import OpenedTable
 from lakelatch.errors import CorruptTable, InvalidRequest
 from lakelatch.storage.memory import MemoryStorage
 from lakelatch.timeline.column_groups import ColumnGroup, parse_column_groups, show_column_groups
-from lakelatch.timeline.table_config import PROPERTIES_PATH, load_table_config
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
+from lakelatch.timeline.table_config import load_table_config
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 
 KEY = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.write.lock.provider": "in_process"}

@@ -24,7 +24,7 @@ from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.instant import completed
 from lakelatch.timeline.metadata import CommitMetadata, WriteStat
-from lakelatch.timeline.table_config import PROPERTIES_PATH
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 from lakelatch.transactions.base.settings import NON_BLOCKING, OPTIMISTIC
 
 SHARED = Path(__file__).parents[2] / "data" / "shared"

@@ -23,7 +23,7 @@ from lakelatch.testing.clock import ManualSystem
 from lakelatch.timeline.instant import CLAIMS_FOLDER, TIMELINE_FOLDER
 from lakelatch.timeline.log.events import slot_path
 from lakelatch.timeline.log.log_reader import LogReader
-from lakelatch.timeline.table_config import PROPERTIES_PATH
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 from lakelatch.transactions.attempts.claims import claim_time
 from lakelatch.transactions.base.settings import HEARTBEAT_TYPE_OPTION, RETRIES_OPTION
 from lakelatch.transactions.markers.files import MARKERS_FOLDER

@@ -21,7 +21,7 @@ from lakelatch.engine.table.manager import open_manager
 from lakelatch.errors import InvalidRequest
 from lakelatch.storage import LocalStorage, Storage
 from lakelatch.timeline.log.commit_log import CommitLog
-from lakelatch.timeline.table_config import is_table
+from lakelatch.timeline.properties_file import is_table
 
 OPTIONS = {
     "hoodie.datasource.write.recordkey.field": "id",

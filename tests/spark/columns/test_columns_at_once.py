@@ -23,7 +23,7 @@ from lakelatch.spark.session.spark_types import to_spark
 from lakelatch.spark.streams.stream_reader import LakelatchStreamReader, WindowPartition
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
-from lakelatch.timeline import table_config
+from lakelatch.timeline import properties_file
 from lakelatch.timeline.instant import TIMELINE_FOLDER
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ def test_a_first_writer_that_sees_the_other_late_writes_to_its_table(
             first.clear()
             table.upsert(row(1))
             return False
-        return table_config.is_table(storage)
+        return properties_file.is_table(storage)
 
     monkeypatch.setattr(making, "is_table", is_table)
     table.upsert(row(2))

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import lakelatch
 from lakelatch.errors import InvalidRequest
-from lakelatch.timeline.table_config import PROPERTIES_PATH
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 
 OPTIMIZED: dict[str, object] = {"hoodie.datasource.query.type": "read_optimized"}
 

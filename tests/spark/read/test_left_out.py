@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakelatch.engine.read.superseded import Superseded
 from lakelatch.spark.read.left_out import in_scans, is_left
+from lakelatch.spark.session.handed import handed_once
 
 
 def superseded(file_bytes: int, *rows: int) -> Superseded:
@@ -64,6 +70,28 @@ def test_words_are_handed_to_spark_once_for_all_queries_of_a_session(spark: Spar
     assert words(one) == words(other) != set() and words(another).isdisjoint(words(one))
     assert one.join(other, one["id"] == other["id"]).count() == one.union(other).distinct().count() == 99
     assert another.count() == 99
+
+
+def test_a_session_that_nobody_uses_any_more_goes_with_what_it_was_handed(spark: SparkSession) -> None:
+    session, left_out = spark.newSession(), [superseded(100, 7)]
+    rows = handed_once(session, "rows", partial(session.createDataFrame, pa.table({"id": [1]})))
+    assert is_left(session, left_out) is not None
+    is_gone, kept = weakref.ref(session), weakref.ref(left_out[0])
+    spark.newSession().createDataFrame(pa.table({"id": [1]}))  # PySpark itself holds the one that did so last
+    del session, rows, left_out
+    gc.collect()
+    assert is_gone() is None and kept() is None
+
+
+def test_a_session_keeps_what_it_was_handed_last(spark: SparkSession) -> None:
+    session, made = spark.newSession(), Counter[int]()
+
+    def hand(number: int) -> None:
+        handed_once(session, number, partial(made.update, [number]))
+
+    for number in [*range(16), 0, 16, 0, 1]:
+        hand(number)
+    assert [number for number, times in made.items() if times > 1] == [1]
 
 
 def test_what_spark_has_compiled_for_one_snapshot_does_for_the_next(spark: SparkSession, tmp_path: Path) -> None:

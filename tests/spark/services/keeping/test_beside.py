@@ -23,8 +23,8 @@ from lakelatch.spark.streams.query_services import running_beside
 from lakelatch.storage import Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM
+from lakelatch.timeline.properties_file import PROPERTIES_PATH
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.timeline.table_config import PROPERTIES_PATH
 
 MakeTable = Callable[..., Any]
 COMMITS = "hoodie.compact.inline.max.delta.commits"
