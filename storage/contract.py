@@ -22,6 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO, Protocol, TypeVar, runtime_checkable
 
 from lakelatch.errors import Unavailable
@@ -197,6 +198,14 @@ class SupportsDeleteAtOnce(Protocol):
 
     def delete_at_once(self, paths: Sequence[str]) -> None:
         """Removes objects by their paths. After an error, and to others meanwhile, some of them may be gone."""
+
+
+def delete_all(storage: Storage, paths: Sequence[str]) -> None:
+    """Removes objects by one request, or side by side, in no order; see `delete_at_once` for what errors leave."""
+    if isinstance(storage, SupportsDeleteAtOnce):
+        storage.delete_at_once(paths)
+    else:
+        storage.together(*(partial(storage.delete, path) for path in paths))
 
 
 @runtime_checkable

@@ -27,13 +27,14 @@ from lakelatch.engine.services.rewrites.compaction import Compaction
 from lakelatch.engine.services.rewrites.rewriting import RewritingService
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.making import open_for_write
-from lakelatch.engine.table.opening import as_of_now, open_existing
+from lakelatch.engine.table.opening import open_existing, with_columns_at
 from lakelatch.engine.write.attempt import commit_files
 from lakelatch.engine.write.commit import write_task
 from lakelatch.locks.contract import LockScope
 from lakelatch.locks.filesystem.provider import FilesystemLockProvider
 from lakelatch.storage import LocalStorage
 from lakelatch.timegen.hybrid import HybridTimeGenerator
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.manager import TransactionManager
 
 _ROWS = int(os.environ.get("MEMORY_ROWS", "2800000"))
@@ -104,7 +105,7 @@ def _act(step: str, folder: str) -> None:
     if step in ("make", "update"):
         _write(manager, options, _drawn_keys(len(step)), _LOADS + len(step))
         return
-    table = as_of_now(open_existing(storage, options))
+    table = with_columns_at(open_existing(storage, options), Snapshot.look(storage))
     context = ServiceContext(table, manager)
     clustering = Clustering(services.clustering, services.cancellation)
     service: RewritingService = Compaction(services.compaction) if step == "compact" else clustering
@@ -123,7 +124,7 @@ def _drawn_keys(seed: int) -> list[int]:
 
 
 def _write(manager: TransactionManager, options: WriteOptions, keys: Iterable[int], ts: int) -> None:
-    table = as_of_now(open_existing(manager.storage, options))
+    table = with_columns_at(open_existing(manager.storage, options), Snapshot.look(manager.storage))
     transaction = manager.begin()
     task = write_task(table, options, transaction)
     numbers = np.fromiter(keys, np.int64)

@@ -30,6 +30,7 @@ from lakelatch.timeline.actions import COMMIT, COMPACTION
 from lakelatch.timeline.instant import Instant, requested
 from lakelatch.timeline.log.whole_timeline import WholeTimeline, read_commit
 from lakelatch.timeline.metadata import WRITER_KEY, CompactionOperation, CompactionPlan, FileGroup
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 
 _NOTES_FOLDER = ".hoodie/.lakelatch/kept"  # a note for each compaction of others whose deletes are kept
@@ -54,13 +55,13 @@ def put_note(storage: Storage, instant: str, partitions: Iterable[str]) -> None:
     storage.put_if_absent(note_of(instant), checksummed_json({_KEPT: kept}, note_of(instant)))
 
 
-def carried_out_by_others(view: TableView) -> Iterator[tuple[str, CompactionPlan]]:
+def carried_out_by_others(storage: Storage, timeline: Snapshot) -> Iterator[tuple[str, CompactionPlan]]:
     """The compactions on the active timeline that another engine completed, with their plans."""
-    for found in view.timeline.by_action.get(COMMIT, ()):
+    for found in timeline.by_action.get(COMMIT, ()):
         plan = requested(found.requested, COMPACTION)
-        if view.timeline.has(plan) and not _is_ours(view.storage, found):
+        if timeline.has(plan) and not _is_ours(storage, found):
             try:
-                yield found.requested, CompactionPlan.read(view.storage, plan.path)
+                yield found.requested, CompactionPlan.read(storage, plan.path)
             except NotFound:  # archived meanwhile
                 continue
 

@@ -137,9 +137,9 @@ def table_at(storage: Storage, config: TableConfig, timeline: Snapshot, moment: 
     return OpenedTable(storage, config, schema.columns, schema.path)
 
 
-def as_of_now(table: OpenedTable) -> OpenedTable:
-    """The table with its current columns: services that rewrite files must know all columns in them."""
-    found = table_at(table.storage, table.config, Snapshot.look(table.storage))
+def with_columns_at(table: OpenedTable, snapshot: Snapshot) -> OpenedTable:
+    """The table with its columns of then: services that rewrite files must know all columns in them."""
+    found = table_at(table.storage, table.config, snapshot)
     return replace(found, base_files=table.base_files)
 
 

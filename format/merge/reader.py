@@ -20,6 +20,7 @@ from lakelatch.format.log.native import read_native_log
 from lakelatch.format.names import LogFile, parse_data_file
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.storage.contract import Storage
+from lakelatch.storage.reading_ahead import read_each
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 
 
@@ -60,13 +61,13 @@ class SliceReader:
     def blocks(self) -> Iterator[LogEntries]:
         """The blocks of the log files, in order: those of their file's own instant, and what rolls earlier ones back.
 
-        One is in memory until the next one is asked for, with the bytes of its file.
+        One is in memory until the next one is asked for, with the bytes of its file and of small ones after it.
         """
-        for path in self.file_slice.log_paths:
+        paths = self.file_slice.log_paths
+        for path, data in zip(paths, read_each(self.storage, paths), strict=True):
             name = parse_data_file(path.rpartition("/")[2])
             if not isinstance(name, LogFile):
                 raise InvariantBroken(f"the slice names {path!r}, which is no log file")
-            data = self.storage.read(path)
             if not data:
                 ensure_tombstone(WholeTimeline.load(self.storage), path)
             columns = self.schema.names

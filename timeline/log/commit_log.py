@@ -33,7 +33,7 @@ from lakelatch.failpoints import failpoint
 from lakelatch.retry import tries
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.conditional_puts import BACKOFF, TRIES_MAX
-from lakelatch.storage.contract import PutUnknown, Storage
+from lakelatch.storage.contract import PutUnknown, Storage, delete_all
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.instant import aborted, completed, requested
@@ -395,18 +395,18 @@ class CommitLog(LogReader):
         return _Place.NONE
 
     def _remove_old(self, event: Event) -> None:
-        """Removes slots below the watermark, lowest first, and then all content below it, whoever left it."""
-        numbers = sorted(filter(None, map(slot_number, self._names())))
-        old = [number for number in numbers if number < event.watermark]
-        for number in old:
-            self._storage.delete(slot_path(number))
-            failpoint("log.after_removal")
+        """Removes slots below the watermark, in any order, and then all content below it, whoever left it."""
+        numbers = filter(None, map(slot_number, self._names()))
+        old = [slot_path(number) for number in numbers if number < event.watermark]
         if not old:
             return
-        for name in self._storage.list(CONTENT_FOLDER).files:
-            digits = name.rpartition("-")[2]
-            if digits.isascii() and digits.isdigit() and int(digits) < event.watermark:
-                self._storage.delete(f"{CONTENT_FOLDER}/{name}")
+        delete_all(self._storage, old)
+        failpoint("log.after_removal")
+        names = self._storage.list(CONTENT_FOLDER).files
+        digits = ((name, name.rpartition("-")[2]) for name in names)
+        numbered = ((name, int(number)) for name, number in digits if number.isascii() and number.isdigit())
+        gone = [f"{CONTENT_FOLDER}/{name}" for name, number in numbered if number < event.watermark]
+        delete_all(self._storage, gone)
 
     def _drop_content(self, event: Event) -> None:
         if event.content_path:

@@ -155,10 +155,13 @@ class LogReader:
         Slots below the tail's watermark are left out, because they may be gone: the caller compares `number` with the
         watermark if it must see every one. Errors: `LogMoved` if others removed slots since the tail was read.
         """
-        first = max(number + 1, tail.watermark, 1)
+        numbers = range(max(number + 1, tail.watermark, 1), tail.number + 1)
+        unread = [wanted for wanted in numbers if wanted not in self._cache]
+        read = self._storage.together(*(partial(self._cached, wanted) for wanted in unread))
+        known = dict(zip(unread, read, strict=True))
         events: list[Event] = []
-        for wanted in range(first, tail.number + 1):
-            found = self._cache.get(wanted) or self._cached(wanted)
+        for wanted in numbers:
+            found = known[wanted] if wanted in known else self._cached(wanted)
             if not found:
                 raise LogMoved(f"slot {wanted} of the commit log was removed while it was read: try again")
             events += found

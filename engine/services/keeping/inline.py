@@ -23,11 +23,12 @@ from lakelatch.timeline.instant import completed
 from lakelatch.timeline.log.events import COMPLETE, Event
 
 _TABLES_MAX = 1000
-_AGAIN_AFTER = 10  # completed instants, or a tenth of all of them if that is more
-#: Steps of tables that were due and found nothing to do, or failed, with the number of completed instants then. They
-#: are not tried again after each commit: a timeline that cannot be archived yet, say, is due with every commit, and
-#: each attempt costs a listing. A lost entry costs one more attempt.
-_in_vain: dict[tuple[str, str], int] = {}
+#: Slots as large as that of the commit, by completed instants, or a tenth of all of these if that is more.
+_AGAIN_AFTER = 10
+#: Steps of tables that were due and found nothing to do, or failed: the number of completed instants then, and the one
+#: at which they are tried again. Not after each commit: a timeline that cannot be archived yet, say, is due with every
+#: commit, and each attempt costs a listing. A lost entry costs one more attempt.
+_in_vain: dict[tuple[str, str], tuple[int, int]] = {}
 
 
 def after_commit(result: CommitResult, context: ServiceContext, options: ServiceOptions) -> CommitResult:
@@ -41,7 +42,8 @@ def after_commit(result: CommitResult, context: ServiceContext, options: Service
     action = REPLACE_COMMIT if result.file_groups_replaced else COMMIT if copies else DELTA_COMMIT
     done = [completed(event.instant, event.action, event.time) for event in slot if event.kind == COMPLETE]
     counters = context.counters(done or [completed(result.instant, action, result.completion)])
-    runs = keep(context, map(_unless_in_vain, Steps(options).after_commit(result.bytes_written)), counters)
+    steps = Steps(options).after_commit(result.bytes_written)
+    runs = keep(context, (_unless_in_vain(step, max(len(done), 1)) for step in steps), counters)
     return replace(result, services=runs) if runs else result
 
 
@@ -56,29 +58,32 @@ def looks_for_its_slot(completion: str, slot: Sequence[Event]) -> bool:
     return slot[crc32(slot[-1].time.encode()) % len(slot)].time == completion
 
 
-def _unless_in_vain(step: Step) -> Step:
-    """The step, which is not due again for a while after it had no effect, unless it is never put off."""
+def _unless_in_vain(step: Step, slot_size: int) -> Step:
+    """The step, which is not due again for a while after it had no effect, unless it is never put off.
+
+    Of many writers each remembers what was in vain for itself, so this is counted in slots of so many commits.
+    """
     if step.never_put_off:
         return step
 
     def due(context: ServiceContext, counters: Counters) -> bool:
         if not step.due(context, counters):
             return False
-        seen, now = _in_vain.get((context.table.storage.uri, step.service)), len(counters.snapshot.by_completion)
-        return seen is None or not seen <= now < seen + max(_AGAIN_AFTER, seen // 10)
+        seen, until = _in_vain.get((context.table.storage.uri, step.service), (0, 0))
+        return not seen <= len(counters.snapshot.by_completion) < until
 
     def jobs(context: ServiceContext, counters: Counters) -> Iterator[Job]:
         key, now = (context.table.storage.uri, step.service), len(counters.snapshot.by_completion)
         for instant, act in step.run(context, counters):
-            yield instant, partial(_noted, act, key, now)
+            yield instant, partial(_noted, act, key, (now, now + max(_AGAIN_AFTER * slot_size, now // 10)))
 
     return Step(step.service, due, jobs)
 
 
-def _noted(act: Callable[[], ServiceRun | None], key: tuple[str, str], now: int) -> ServiceRun | None:
+def _noted(act: Callable[[], ServiceRun | None], key: tuple[str, str], span: tuple[int, int]) -> ServiceRun | None:
     if key not in _in_vain and len(_in_vain) >= _TABLES_MAX:
         _in_vain.clear()
-    _in_vain[key] = now
+    _in_vain[key] = span
     run = act()
     if run is not None and run.outcome in (DONE, SCHEDULED):
         _in_vain.pop(key, None)

@@ -38,7 +38,7 @@ from lakelatch.engine.services.rewrites.rewriting import (
     Operations,
     RewritingService,
     busy_groups,
-    operation_on,
+    operations_on,
 )
 from lakelatch.engine.services.service import PlannedService, ServiceContext
 from lakelatch.engine.table.table import OpenedTable
@@ -148,7 +148,7 @@ class Clustering(RewritingService):
         sizes = ",".join(str(len(groups)) for groups in plan.sets())
         return CompactionPlan(tuple(map(_operation_of, plan.groups)), {**plan.params, **plan.extra, _SETS: sizes})
 
-    def wanted(self, table: OpenedTable, operations: Operations) -> Operations:
+    def wanted(self, view: TableView, operations: Operations) -> Operations:
         """All operations: each task checks its own, and the commit decides."""
         return operations
 
@@ -303,7 +303,7 @@ def _pays(view: TableView, found: FileSlice, columns: Collection[str], wanted: s
 
 def _group_of(view: TableView, found: FileSlice) -> ClusteringGroup | None:
     """The plan's entry for a slice; None if it has only tombstones."""
-    operation = operation_on(view, found)
+    (operation,) = operations_on(view, [found])
     if operation.base_file is None and not operation.delta_files:
         return None
     base_mb = view.storage.stat(found.base_path).size_bytes / 1024 / 1024 if found.base_path is not None else 0.0

@@ -36,6 +36,7 @@ from lakelatch.engine.services.rewrites.rewriting import (
     due_operations,
     ensure_has_logs,
     remove_left_over_bases,
+    view_at,
 )
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
@@ -91,10 +92,10 @@ class Compaction(RewritingService):
     def prepare(self, context: ServiceContext) -> None:
         """Finishes compactions that other engines executed, where tasks may run."""
         if context.executor.tasks:
-            finish_foreign_compactions(context.executor, context.table)
+            finish_foreign_compactions(context.executor, context.table, context.manager.snapshot)
 
     def plan(self, context: ServiceContext, snapshot: Snapshot) -> bytes | None:
-        due = due_operations(context.table, snapshot, self.options.least_logs)
+        due = due_operations(view_at(context.table, snapshot), snapshot, self.options.least_logs)
         return self.plan_of(chosen(due, self.options, partial(base_bytes, context.table.storage)), snapshot)
 
     def plan_of(
@@ -253,17 +254,18 @@ class KeepDeletes(CompactTask):
         return None
 
 
-def finish_foreign_compactions(executor: Executor, table: OpenedTable) -> None:
+def finish_foreign_compactions(executor: Executor, table: OpenedTable, known: Snapshot) -> None:
     """Removes base files that no commit names, and keeps the deletes that the plans asked for.
 
-    It covers the compactions on the active timeline that others completed. Repeated and concurrent calls are safe.
+    It covers the compactions on a known timeline that others completed, and makes no request if there are none. Those
+    that are not on it yet are for the next call. Repeated and concurrent calls are safe.
     """
-    view = TableView.load(table.storage, table.config)
-    for instant, plan in carried_out_by_others(view):
+    for instant, plan in carried_out_by_others(table.storage, known):
         remove_left_over_bases(table, instant, plan.file_groups)
         if plan.extra.get(KEEP_DELETES) != "true" or table.config.column_groups:
             continue
         if not table.storage.exists(note_of(instant)):
+            view = TableView.load(table.storage, table.config)
             missing = _without_kept_deletes(view, instant, plan.operations)
             KeepDeletes(table, instant, {}, True).run_all(executor, missing)
             put_note(table.storage, instant, (one.partition for one in plan.operations))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import accumulate, takewhile
 
-from lakelatch.engine.services.rewrites.rewriting import operation_on
+from lakelatch.engine.services.rewrites.rewriting import operations_on
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.timeline.metadata import FileGroup
@@ -98,7 +98,7 @@ def _tier_of(size_bytes: int) -> int:
 
 
 def _group_of(view: TableView, found: FileSlice, size_bytes: int) -> ClusteringGroup:
-    operation = operation_on(view, found)
+    (operation,) = operations_on(view, [found])
     metrics = {**operation.metrics, "TOTAL_IO_MB": 2 * size_bytes / _MB, "TOTAL_IO_READ_MB": size_bytes / _MB}
     metrics["TOTAL_IO_WRITE_MB"] = size_bytes / _MB
     return ClusteringGroup(found.partition, found.file_id, found.base_file, (), metrics)

@@ -33,6 +33,7 @@ from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import data_block_format
 from lakelatch.format.merge.slice import compact_logs
 from lakelatch.format.names import LogFile, check_own_file, compacted_log, parse_data_file
+from lakelatch.format.slices.table_view import TableView
 from lakelatch.storage.contract import NotFound, path_below
 from lakelatch.timeline.actions import COMMIT, DELTA_COMMIT, LOG_COMPACT, LOG_COMPACTION
 from lakelatch.timeline.metadata import CompactionOperation, CompactionPlan, WriteStat
@@ -65,7 +66,8 @@ class LogCompaction(RewritingService):
     def plan(self, context: ServiceContext, snapshot: Snapshot) -> bytes | None:
         table = context.table
         under_way = instants_under_way(context.manager, snapshot)  # first: a write may be listed twice, but not missed
-        due = due_operations(table, snapshot, self.options.least_logs_of_run)
+        view = TableView.load(table.storage, table.config)
+        due = due_operations(view, snapshot, self.options.least_logs_of_run)
         runs = (run for operation in due for run in runs_of(operation, under_way))
         # A cancelled plan may have left a tombstone of this name, or its executor a late file.
         operations = tuple(run for run in runs if not table.storage.exists(_path_of(run)))

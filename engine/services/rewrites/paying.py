@@ -23,7 +23,7 @@ from lakelatch.engine.services.rewrites.clustering import Clustering
 from lakelatch.engine.services.rewrites.compaction import Compaction, base_bytes
 from lakelatch.engine.services.rewrites.compaction_choice import IO_MB, LOG_BYTES, LOGS, with_io
 from lakelatch.engine.services.rewrites.joining import Sized, files_of_a_size, first_within, joined, sized_files
-from lakelatch.engine.services.rewrites.rewriting import busy_groups, due_operations
+from lakelatch.engine.services.rewrites.rewriting import busy_groups, due_operations, view_at
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.format.file_slices import FileSlice
@@ -83,7 +83,8 @@ class PayingCompaction(Compaction):
     def _plan(self, context: ServiceContext, partitions: list[str], snapshot: Snapshot) -> bytes | None:
         spent = spent_today(context, COMPACTION, snapshot)
         left = _left(self.paying, context, spent)
-        due = due_operations(context.table, snapshot, self.options.least_logs, partitions)
+        view = view_at(context.table, snapshot)
+        due = due_operations(view, snapshot, self.options.least_logs, partitions)
         found = list(self._within(due, base_bytes(context.table.storage, due), left))
         return self.plan_of(found, snapshot, {SPENT: str(spent + sum(map(_io_bytes, found)))})
 
@@ -110,7 +111,8 @@ class PayingCompaction(Compaction):
     def _promising(self, table: OpenedTable) -> list[str]:
         """The partitions with a file group that pays, among those that are likely to."""
         storage = table.storage
-        most = _likely(TableView.load(storage, table.config))
+        # One listing does: what pays is decided again at the plan's place in the log.
+        most = _likely(TableView.of_look(storage, table.config, Snapshot.look(storage)))
         paths = [(found.base_path, tuple(map(found.path_of, found.fresh_logs))) for found in most]
         named = [path for base, logs in paths for path in ((base, *logs) if base else logs)]
         status = storage.together(*(partial(storage.stat, path) for path in named))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, TypeAlias
@@ -18,7 +18,7 @@ from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.cancelling import tidy_cancelled
 from lakelatch.engine.services.counters import pending_plans
 from lakelatch.engine.services.service import PlannedService, ServiceContext
-from lakelatch.engine.table.opening import as_of_now
+from lakelatch.engine.table.opening import with_columns_at
 from lakelatch.engine.table.schema import keeps_schema, learn_schema
 from lakelatch.engine.table.table import OpenedTable
 from lakelatch.engine.write.tasks.base_file import put_base_file
@@ -164,9 +164,9 @@ class RewritingService(PlannedService[CommitResult]):
         """The plan as it was scheduled."""
         return CompactionPlan.read(storage, requested(instant, self.action).path)
 
-    def wanted(self, table: OpenedTable, operations: Operations) -> Operations:
-        """The operations that are still useful."""
-        return _still_there(table, operations)
+    def wanted(self, view: TableView, operations: Operations) -> Operations:
+        """The operations that are still useful, as of a view that is not older than the plan."""
+        return _still_there(view, operations)
 
     def staged(self, run: Execution, metadata: CommitMetadata, made: Made) -> tuple[Staged, tuple[Check, ...]]:
         """The files to commit, and the checks that decide on them at the commit's slot in the log."""
@@ -182,8 +182,9 @@ class RewritingService(PlannedService[CommitResult]):
             plan = self.read(storage, instant)
             run = replace(run, plan=plan)
             _ensure_names(plan.operations, requested(instant, self.action).path)
-            operations = self.wanted(table, plan.operations)
-            table = as_of_now(table)
+            since_plan = manager.snapshot  # which `begin_plan` has taken, so it shows all that the plan names
+            operations = self.wanted(view_at(table, since_plan), plan.operations)
+            table = with_columns_at(table, since_plan)
             completions = WholeTimeline.load(storage).all_completion_times() if table.config.column_groups else {}
             task = self.task(plan, table, instant, completions)
             by_name = {(one.partition, one.file_name): one for one in task.run_all(context.executor, operations)}
@@ -202,7 +203,8 @@ class RewritingService(PlannedService[CommitResult]):
             raise
         learn_schema(storage, self.action, committed)
         if self.makes_bases:
-            remove_left_over_bases(table, instant, committed.metadata.file_groups())
+            committed_paths = frozenset(stat.path for stat in committed.metadata.stats)
+            remove_left_over_bases(table, instant, committed.metadata.file_groups(), committed_paths)
         return CommitResult.of(instant, committed.completion, committed.metadata)
 
     def give_up(self, run: Execution, error: BaseException) -> None:
@@ -221,28 +223,35 @@ def busy_groups(storage: Storage, snapshot: Snapshot) -> set[FileGroup]:
     }
 
 
+def view_at(table: OpenedTable, snapshot: Snapshot) -> TableView:
+    """The table as a plan's place in the log shows it, which lacks nothing, so it is not listed until it rests."""
+    return TableView(table.storage, table.config, WholeTimeline.load(table.storage, snapshot))
+
+
 def due_operations(
-    table: OpenedTable, snapshot: Snapshot, least_logs: int, partitions: list[str] | None = None
+    view: TableView, snapshot: Snapshot, least_logs: int, partitions: list[str] | None = None
 ) -> list[CompactionOperation]:
     """An operation for each file group with logs of at least `least_logs` commits to merge that is in no waiting plan.
 
-    Of all partitions, or of those named. A commit may have several log files in a file group.
+    Of all partitions, or of those named. A commit may have several log files in a file group. `snapshot` says which
+    plans wait; the view may be later.
 
     File groups whose deletes another engine dropped are left out until these are kept, as that is not possible later.
     Errors: `CorruptTable` if a file is missing in one of their partitions: its loss would become permanent.
     """
-    busy = busy_groups(table.storage, snapshot)
-    view = TableView.load(table.storage, table.config)
+    busy = busy_groups(view.storage, snapshot)
     forgotten = ForgottenDeletes(view)
-    due = []
+    asked: list[tuple[FileSlice, FileSlice]] = []
     for found in view.slices(partitions):
         if _commits_of(found.fresh_logs) >= least_logs and (found.partition, found.file_id) not in busy:
             known = forgotten.kept(found)
-            if known is None:
-                continue
-            operation = operation_on(view, known)
-            if _commits_of(set(operation.delta_files) & set(found.fresh_logs)) >= least_logs:  # not counting tombstones
-                due.append(operation)
+            if known is not None:
+                asked.append((found, known))
+    due = [
+        operation
+        for (found, _), operation in zip(asked, operations_on(view, [known for _, known in asked]), strict=True)
+        if _commits_of(set(operation.delta_files) & set(found.fresh_logs)) >= least_logs  # not counting tombstones
+    ]
     if due:
         view.ensure_whole({one.partition for one in due})
     return due
@@ -263,10 +272,15 @@ def ensure_has_logs(table: OpenedTable) -> None:
         )
 
 
-def operation_on(view: TableView, found: FileSlice) -> CompactionOperation:
-    """The planned operation on a slice, with all of its logs that are not empty."""
-    status = view.storage.together(*(partial(view.storage.stat, path) for path in found.log_paths))
-    sizes = {name: one.size_bytes for name, one in zip(found.log_files, status, strict=True)}
+def operations_on(view: TableView, slices: Sequence[FileSlice]) -> list[CompactionOperation]:
+    """The planned operation on each slice, with all of its logs that are not empty; the sizes of all are one round."""
+    paths = [path for found in slices for path in found.log_paths]
+    status = iter(view.storage.together(*(partial(view.storage.stat, path) for path in paths)))
+    return [_operation_on(view, found, [next(status).size_bytes for _ in found.log_files]) for found in slices]
+
+
+def _operation_on(view: TableView, found: FileSlice, log_bytes: Sequence[int]) -> CompactionOperation:
+    sizes = dict(zip(found.log_files, log_bytes, strict=True))
     logs = tuple(name for name in found.log_files if sizes[name])  # an empty file is the tombstone of a failed attempt
     for name in (name for name in found.log_files if not sizes[name]):
         ensure_tombstone(view.whole, found.path_of(name))
@@ -304,7 +318,7 @@ def _refuse_missing(table: OpenedTable, plan: Instant, operations: Operations, e
     storage = table.storage
     wanted = [
         path_below(one.partition, name)
-        for one in _still_there(table, operations)
+        for one in _still_there(TableView.load(storage, table.config), operations)
         for name in (*one.delta_files, *([one.base_file] if one.base_file else ()))
     ]
     there = storage.together(*(partial(storage.exists, path) for path in wanted))
@@ -329,32 +343,40 @@ def _ensure_names(operations: Operations, path: str) -> None:
             raise CorruptTable(f"{path} plans files that are no data files: restore it from a copy", path=path)
 
 
-def _still_there(table: OpenedTable, operations: Operations) -> Operations:
+def _still_there(view: TableView, operations: Operations) -> Operations:
     """The operations without those on file groups that were replaced since, whose results no reader would read."""
-    replaced = TableView.load(table.storage, table.config).replaced()
+    replaced = view.replaced()
     return tuple(one for one in operations if (one.partition, one.file_id) not in replaced)
 
 
-def remove_left_over_bases(table: OpenedTable, instant: str, groups: Collection[FileGroup]) -> None:
+def remove_left_over_bases(
+    table: OpenedTable, instant: str, groups: Collection[FileGroup], committed: Collection[str] | None = None
+) -> None:
     """Removes base files of the instant from file groups for which its commit names another one; none if it is pending.
 
+    `committed` are the paths that the commit names, for a caller who has just made it.
     Our readers ignore them, and hudi-rs refuses two base files of one instant. A process that is still writing one
     leaves it again, for the next call. Files that cannot be removed now are left as well.
     """
     try:
-        _remove_left_over(TableView.load(table.storage, table.config), instant, groups)
+        if committed is None:
+            committed = TableView.load(table.storage, table.config).files_of(instant)
+        _remove_left_over(table.storage, instant, groups, committed)
     except Unavailable as error:
         _log.warning("base files that the commit of %s does not name may be left: %s", instant, error)
 
 
-def _remove_left_over(view: TableView, instant: str, groups: Collection[FileGroup]) -> None:
-    committed = view.files_of(instant)
-    for partition in sorted({partition for partition, _ in groups}) if committed else ():
-        files = [parse_data_file(name) for name in view.storage.list(partition).files]
+def _remove_left_over(
+    storage: Storage, instant: str, groups: Collection[FileGroup], committed: Collection[str]
+) -> None:
+    partitions = sorted({partition for partition, _ in groups}) if committed else []
+    listings = storage.together(*(partial(storage.list, partition) for partition in partitions))
+    for partition, listing in zip(partitions, listings, strict=True):
+        files = [parse_data_file(name) for name in listing.files]
         bases = [file for file in files if isinstance(file, BaseFile) and file.instant == instant]
         named = {base.file_id for base in bases if path_below(partition, base.name) in committed}
         for base in bases:
             path = path_below(partition, base.name)
             if path not in committed and base.file_id in named and (partition, base.file_id) in groups:
                 _log.warning("%s is removed: the plan %s was completed with another base file", path, instant)
-                view.storage.delete(path)
+                storage.delete(path)

@@ -22,6 +22,7 @@ from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import TransactionEnded
 from lakelatch.failpoints import calling
 from lakelatch.timeline.instant import TIMELINE_FOLDER
+from lakelatch.timeline.snapshot import Snapshot
 
 ROWS = [("p", 1, 6, "late"), ("p", 2, 5, "b")]
 
@@ -70,7 +71,7 @@ def test_the_base_file_of_a_dead_executor_is_removed_after_another_engine_took_i
     with calling(lambda _: die(), ["compact.before_commit"]), pytest.raises(Died):
         table.execute(plan)
     complete_as_another(table, plan, others_base(base_of(table)))
-    finish_foreign_compactions(HERE, open_table(table.storage))
+    finish_foreign_compactions(HERE, open_table(table.storage), Snapshot.look(table.storage))
     (left,) = (table.root / "p").glob("*.parquet")
     assert OTHER_TOKEN in left.name
     assert table.agreed() == [("p", 1, 5, "a"), ("p", 2, 5, "b")]
@@ -81,11 +82,11 @@ def test_deletes_that_another_engine_forgot_are_kept_before_the_next_plan(table:
     table.delete([(1, 9, "")])
     late = table.begin().put("p", [(1, 7, "older than its delete")])
     compacted_by_another(table)
-    finish_foreign_compactions(HERE, open_table(table.storage))
+    finish_foreign_compactions(HERE, open_table(table.storage), Snapshot.look(table.storage))
     late.commit()
     assert table.agreed() == [("p", 2, 5, "b")]
     names = sorted(path.name for path in (table.root / "p").iterdir())
-    finish_foreign_compactions(HERE, open_table(table.storage))
+    finish_foreign_compactions(HERE, open_table(table.storage), Snapshot.look(table.storage))
     assert sorted(path.name for path in (table.root / "p").iterdir()) == names
 
 
@@ -103,7 +104,7 @@ def test_deletes_that_another_engine_forgot_hold_for_readers_until_they_are_kept
     assert table.since(before) == expected[1:] == table.since(before, newer.completion)
     assert table.as_of(before) == expected[:1]
     assert getattr(table, next_service)() is None  # it would make it so for good
-    finish_foreign_compactions(HERE, open_table(table.storage))
+    finish_foreign_compactions(HERE, open_table(table.storage), Snapshot.look(table.storage))
     assert table.agreed() == expected
     assert getattr(table, next_service)() is not None
 
@@ -125,7 +126,7 @@ def test_nothing_is_removed_before_the_plan_has_completed(table: LiveTable) -> N
     with calling(lambda _: die(), ["compact.before_commit"]), pytest.raises(Died):
         table.execute(plan)
     other = others_base(base_of(table))
-    finish_foreign_compactions(HERE, open_table(table.storage))
+    finish_foreign_compactions(HERE, open_table(table.storage), Snapshot.look(table.storage))
     assert other.exists() and base_of(table).exists()
     assert not list((table.root / TIMELINE_FOLDER).glob(f"{plan}_*"))
     table.execute(plan)

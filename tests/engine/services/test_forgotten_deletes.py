@@ -29,6 +29,7 @@ from lakelatch.timeline.instant import requested
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.plans.clean_plan import CleanPlan
 from lakelatch.timeline.plans.clustering_plan import SORT_COLUMNS
+from lakelatch.timeline.snapshot import Snapshot
 
 NOTES = ".hoodie/.lakelatch/kept/"
 EXPECTED = [("p", 2, 5, "b")]
@@ -48,7 +49,7 @@ def table(tmp_path: Path) -> LiveTable:
 
 
 def keep_deletes(table: LiveTable) -> None:
-    finish_foreign_compactions(HERE, open_table(table.storage))
+    finish_foreign_compactions(HERE, open_table(table.storage), Snapshot.look(table.storage))
 
 
 def before_first(table: LiveTable, path: Callable[[str], bool], act: Callable[[], None]) -> Storage:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from storages.counting import CountingStorage
 from whole_rows import merge_rows
 
 from lakelatch.errors import CorruptTable, InvalidRequest
@@ -46,7 +47,7 @@ class Group:
     """A file group under construction, in memory."""
 
     def __init__(self) -> None:
-        self.storage = MemoryStorage("merge")
+        self.storage: MemoryStorage = MemoryStorage("merge")
         self.base: str | None = None
         self.logs: list[str] = []
 
@@ -192,6 +193,28 @@ def test_rolled_back_blocks_do_not_count() -> None:
     group.put_block([("a", 2, 2), ("b", 2, 2)], [])
     group.put_log(encode_block(COMMAND_BLOCK, {INSTANT_TIME: time(3), TARGET_INSTANT_TIME: time(2)}, b""))
     assert group.rows() == [("a", 1, 1)]
+
+
+def test_many_small_logs_are_read_side_by_side() -> None:
+    """And what a late one rolls back is gone all the same."""
+    group, storage = Group(), CountingStorage("merge")
+    group.storage = storage
+    for number in range(63):
+        group.put_block([("a", number, number), (f"{number}", 1, 1)], [])
+    group.put_log(encode_block(COMMAND_BLOCK, {INSTANT_TIME: time(64), TARGET_INSTANT_TIME: time(63)}, b""))
+    storage.forget()
+    assert group.rows() == sorted([("a", 61, 61), *((f"{number}", 1, 1) for number in range(62))])
+    assert (len(storage.calls), storage.steps) == (64, 2), storage.story()
+
+
+def test_a_damaged_log_is_told_before_one_that_is_missing_after_it() -> None:
+    group = Group()
+    for _ in range(9):
+        group.put_block([("a", 1, 1)], [])
+    group.storage.put(f"p/{group.logs[3]}", b"no log")
+    group.storage.delete(f"p/{group.logs[5]}")
+    with pytest.raises(CorruptTable, match=group.logs[3]):
+        group.merge()
 
 
 def test_rows_marked_as_deleted_are_deletes_with_their_ordering_value() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from live_table import LiveTable
@@ -13,6 +14,7 @@ from table import Writing
 from waiting_writes import Waiting, crowded
 
 from lakelatch.engine.options.calls.registry import Call
+from lakelatch.engine.run.executor import Here
 from lakelatch.engine.run.result import CommitResult
 from lakelatch.engine.services.keeping.inline import after_commit, looks_for_its_slot
 from lakelatch.engine.services.service import ServiceContext
@@ -20,6 +22,7 @@ from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.actions import DELTA_COMMIT
 from lakelatch.timeline.log.events import COMPLETE, Event
 
+INLINE = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}
 EACH = {"lakelatch.rewrite.commits": "1"}
 LATE = {"lakelatch.rewrite.commits": "4"}  # which the commits of one slot pass
 
@@ -69,6 +72,29 @@ def test_who_looks_counts_the_commits_of_all(table: LiveTable) -> None:
     for number in range(2):
         table.write([(number, 1, "before")])
     assert len(lookers(table, group(table), LATE)) == 1, "the fourth is one of its slot, whichever looks"
+
+
+class _Failing(Here):
+    """Fails whatever it is given."""
+
+    def map(self, *_: object, **__: object) -> NoReturn:
+        raise OSError("no space left")
+
+
+def test_what_was_in_vain_is_remembered_for_ten_slots_as_large(table: LiveTable) -> None:
+    """Each writer remembers that for itself, and of a group of sixteen it would be tried in each slot."""
+    options = Call(INLINE).services()
+
+    def tries(writing: Writing, result: CommitResult) -> bool:
+        return bool(after_commit(result, ServiceContext(table.opened, writing.manager, _Failing()), options).services)
+
+    assert sum(tries(*one) for one in group(table)) == 1
+    tried = []
+    for number in range(31):
+        later = table.begin().put("p", [(1, number, "alone")])
+        if tries(later, later.commit()):
+            tried.append(number)
+    assert tried == [29]
 
 
 def test_who_is_alone_in_its_slot_looks(table: LiveTable) -> None:
