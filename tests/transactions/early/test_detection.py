@@ -223,7 +223,9 @@ def test_a_look_lists_one_partition_of_each_live_instant_and_no_more(table: Tabl
     listed = [path for operation, path in calls if operation == "list"]
     folders = [f"{MARKERS_FOLDER}/{other.instant}" for other in others]  # a marker server's files lie there as well
     assert listed == [HEARTBEAT_FOLDER, *(path for folder in folders for path in (folder, f"{folder}/r/s"))]
-    assert len(calls) == len(listed) + 10  # abort three times, marker, open, heartbeat twice, its age, file, note
+    claim_read = ("read", heartbeat_path(late.instant))  # once the beat is a fifth of a second old, on a slow machine
+    others_read = [call for call in calls if call != claim_read]
+    assert len(others_read) == len(listed) + 10  # abort three times, marker, open, heartbeat twice, its age, file, note
 
 
 def test_two_writers_never_end_each_other(table: Table) -> None:
