@@ -185,12 +185,12 @@ def test_columns_that_may_not_be_null_are_refused(sql: Any, spark: SparkSession,
 
 
 def test_columns_that_were_added_are_shown(sql: Any, spark: SparkSession) -> None:
-    sql.table("grown")
-    sql("ALTER TABLE grown ADD COLUMNS (note STRING)")
-    for statement_of in ("SHOW COLUMNS IN grown", "SHOW COLUMNS FROM grown IN default", "DESC grown"):
+    sql.table("with_note")
+    sql("ALTER TABLE with_note ADD COLUMNS (note STRING)")
+    for statement_of in ("SHOW COLUMNS IN with_note", "SHOW COLUMNS FROM with_note IN default", "DESC with_note"):
         assert [row[0] for row in sql(statement_of)] == ["day", "id", "note", "v"]
-    found = statement(spark, "DESCRIBE TABLE EXTENDED grown")
+    found = statement(spark, "DESCRIBE TABLE EXTENDED with_note")
     assert found is not None
     rows = [tuple(row) for row in found.collect()]
-    assert [row[0] for row in rows[:5]] == ["id", "day", "v", "note", ""] and ("Table", "grown", "") in rows
+    assert [row[0] for row in rows[:5]] == ["id", "day", "v", "note", ""] and ("Table", "with_note", "") in rows
     assert statement(spark, "SHOW TABLES IN default") is None
