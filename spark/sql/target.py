@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lakelatch.engine.options.calls.arguments import Options
 from lakelatch.engine.options.write import STATIC_PARTITION
 from lakelatch.engine.run.result import CommitResult
+from lakelatch.errors import reraise
 from lakelatch.format.keygen.paths import partition_paths
 from lakelatch.spark.session.columns import Expression
 from lakelatch.spark.sql.assignment import fitting
@@ -82,12 +83,17 @@ class Target(Table):
 
     def put_partition(self, rows: Callable[[], DataFrame], values: Mapping[str, str], again: bool) -> CommitResult:
         """Writes rows in the place of all that is in one partition, which has these values, also if there are none."""
+        from pyspark.errors import PySparkException
         from pyspark.sql import functions
 
         cells = [
             fitting(functions.expr(text), self.schema[name].dataType, name).alias(name) for name, text in values.items()
         ]
-        folder = partition_paths(self.spark.range(1).select(*cells).toArrow(), self._open().config)[0].as_py()
+        try:
+            found = self.spark.range(1).select(*cells).toArrow()
+        except PySparkException as error:
+            reraise(error)
+        folder = partition_paths(found, self._open().config)[0].as_py()
         return self.put(rows, INSERT_OVERWRITE, again, {STATIC_PARTITION: folder})
 
     def put_where(self, rows: Callable[[], DataFrame], condition: str) -> CommitResult:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from lakelatch.errors import InvalidRequest
+
 pytestmark = pytest.mark.spark
 
 
@@ -49,5 +51,7 @@ def test_a_partition_of_rows_without_keys_is_overwritten(sql: Any) -> None:
     sql("INSERT INTO logs VALUES (2, DATE'2024-01-02', false), (3, NULL, true)")
     sql("INSERT OVERWRITE logs PARTITION (b = true, a = '2024-01-02') VALUES (4), (4)")
     sql("INSERT OVERWRITE logs PARTITION (b = true, a = NULL) SELECT 5 WHERE false")
+    with pytest.raises(InvalidRequest, match="the value some day does not fit into the column 'a', which is date"):
+        sql("INSERT OVERWRITE logs PARTITION (b = true, a = 'some day') VALUES (6)")
     day = date(2024, 1, 2)
     assert sql.rows("logs") == [(2, day, False), (4, day, True), (4, day, True)]
