@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine import calls as engine_calls
 from lakelatch.engine.calls import verify
-from lakelatch.engine.changes.clauses import check_set, operation_of_overwrite, refuse_times
+from lakelatch.engine.changes.clauses import check_set, chooses_by_order, operation_of_overwrite, refuse_times
 from lakelatch.engine.changes.inserts import policy_of
 from lakelatch.engine.create import create
 from lakelatch.engine.options.calls.arguments import Options, Time, instant_of, merged, moment, reading, window
@@ -353,7 +353,9 @@ class Table:
             ensure_has_key(config, by_key)
         if what:
             refuse_times(config, what)
-        return MergedTable(to_spark(opened.schema), config.record_key_fields, config.partition_fields)
+        return MergedTable(
+            to_spark(opened.schema), config.record_key_fields, config.partition_fields, chooses_by_order(config)
+        )
 
     def _read(
         self, more: Options, columns: Iterable[str] | None, meta_columns: bool | None, where: Expression | None = None

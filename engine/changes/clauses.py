@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from lakelatch.errors import InvalidRequest
 from lakelatch.notebook import html_of, html_rows
 from lakelatch.timeline.actions import INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
-from lakelatch.timeline.table_config import TableConfig
+from lakelatch.timeline.table_config import EVENT_TIME, TableConfig
 
 MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE = "matched", "not matched", "not matched by source"
 ALL: Mapping[str, Any] = {}  # of an update or insert of all columns
@@ -18,6 +18,10 @@ ALL: Mapping[str, Any] = {}  # of an update or insert of all columns
 WRITTEN_OVER = (
     "the table has a row with ",
     ", which the condition does not match, so an insert would write over it: merge by the key, and insert the source's",
+)
+INSERTED_TWICE = (
+    "more than one row of the source would be the new row with ",
+    ", and the table has no ordering field to say which one is wanted: make the source's keys unique first",
 )
 
 E = TypeVar("E")
@@ -185,3 +189,8 @@ def operation_of_overwrite(partitions: str, condition: object | None) -> str:
             option="partitions",
         )
     return operations[partitions]
+
+
+def chooses_by_order(config: TableConfig) -> bool:
+    """Whether ordering values say which of several rows of one key is read."""
+    return bool(config.column_groups) or (config.ordering_field is not None and config.merge_mode == EVENT_TIME)

@@ -18,12 +18,14 @@ import pyarrow.compute as pc
 
 from lakelatch.engine.changes.changed import Changes, flagged, with_values
 from lakelatch.engine.changes.clauses import (
+    INSERTED_TWICE,
     MATCHED,
     NOT_MATCHED,
     NOT_MATCHED_BY_SOURCE,
     WRITTEN_OVER,
     Clause,
     MergeClauses,
+    chooses_by_order,
 )
 from lakelatch.engine.changes.identity import Identity, Reader
 from lakelatch.engine.sql.expressions import (
@@ -230,6 +232,7 @@ class Merge(MergeClauses[Expression]):
         clause_of = self._clause_of(kind, both)
         if numbers is not None:
             self._refuse_several(old, clause_of, numbers)
+        inserted = [self.table.schema.empty_table()]
         for number, clause in enumerate(self.clauses):
             chosen = pa.array(clause_of == number)
             before, seen = old.filter(chosen), both.filter(chosen)
@@ -241,8 +244,11 @@ class Merge(MergeClauses[Expression]):
                 added = self._new(clause, before, seen)
                 self._refuse_known(clause, added)
                 made.add(added, False)
+                inserted.append(added)
             else:
                 made.change(before, self._new(clause, before, seen))
+        if not chooses_by_order(self.table.config):
+            self._refuse_twice(pa.concat_tables(inserted))
 
     def _clause_of(self, kind: str, both: pa.Table) -> npt.NDArray[np.int64]:
         """The number of the clause that each row takes, -1 if none."""
@@ -279,6 +285,15 @@ class Merge(MergeClauses[Expression]):
                 f"the row with {Identity(self.table.config).shown(old, int(wrong[0]))} is matched by more than one row "
                 "of the source: make its keys unique first"
             )
+
+    def _refuse_twice(self, added: pa.Table) -> None:
+        """`InvalidRequest` for two new rows that would be one, of which nothing says which is wanted."""
+        identity = Identity(self.table.config)
+        counts = pc.value_counts(identity.texts(added))
+        several = pc.is_in(identity.texts(added), counts.field("values").filter(pc.greater(counts.field("counts"), 1)))
+        if pc.any(several, min_count=0).as_py():
+            before, after = INSERTED_TWICE
+            raise InvalidRequest(f"{before}{identity.shown(added, pc.index(several, True).as_py())}{after}")
 
     def _refuse_known(self, clause: Clause[Expression], added: pa.Table) -> None:
         """`InvalidRequest` for inserts of what the table has: nothing matched it, and it would be lost."""

@@ -57,6 +57,7 @@ URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 BLOCK_FORMAT = "hoodie.logfile.data.block.format"
 KNOWN_KEYS_POLICY = "hoodie.datasource.insert.dup.policy"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
+STATIC_PARTITION = "hoodie.static.overwrite.partition.paths"
 KEY_GENERATOR = "hoodie.datasource.write.keygenerator.type"
 MERGE_SCHEMA = "mergeSchema"
 NUMBERS_TO_TEXT = "lakelatch.write.numbers.to.text"
@@ -148,6 +149,7 @@ class WriteOptions(ParsedOptions):
     )
     batch: Batch | None = None
     partitions_to_delete: tuple[str, ...] | None = option(PARTITIONS_TO_DELETE, names)
+    static_partition: str | None = option(STATIC_PARTITION, as_given)
     sort_columns: tuple[str, ...] = option(LOAD_SORT_COLUMNS, names, ())
     base_files: BaseFileOptions = field(default_factory=BaseFileOptions)
     manager: ManagerOptions = field(default_factory=ManagerOptions)

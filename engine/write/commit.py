@@ -29,7 +29,7 @@ from lakelatch.engine.write.relocation import (
     relocate,
     relocations_to,
 )
-from lakelatch.engine.write.replace import Choice, Replacement, every, none_else
+from lakelatch.engine.write.replace import Choice, Replacement, every, none_else, only
 from lakelatch.engine.write.tasks.append_task import AppendTask
 from lakelatch.engine.write.tasks.bulk_task import BulkTask, loads_in_bulk
 from lakelatch.engine.write.tasks.merge_task import MergeTask
@@ -108,6 +108,12 @@ def commit_metadata(
     return CommitMetadata(stats, options.operation.upper(), extra)
 
 
+def _replaced_by(options: WriteOptions) -> Choice:
+    if options.operation == INSERT_OVERWRITE_TABLE:
+        return every
+    return none_else if options.static_partition is None else only(options.static_partition)
+
+
 class StagedFiles:
     """The files of a write before its commit, and the checks that decide what it commits."""
 
@@ -125,7 +131,7 @@ class StagedFiles:
         self._options, self._executor = options, executor
         self._replacement: Replacement | None = None
         if options.operation in REPLACING_OPERATIONS:
-            choose = choose or (every if options.operation == INSERT_OVERWRITE_TABLE else none_else)
+            choose = choose or _replaced_by(options)
             metadata = self._metadata()
             self._replacement = Replacement(table, transaction.instant, metadata, choose, options.non_blocking)
             self._place_holders(self._replacement.lacking(metadata))

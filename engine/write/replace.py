@@ -16,7 +16,7 @@ from lakelatch.format.bucket_index import bucket_of_file_id, successor_file_id
 from lakelatch.format.file_groups import replace_commits, undone_replaces
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.slices.table_view import TableView
-from lakelatch.timeline.actions import INSERT_OVERWRITE, REPLACE_COMMIT, SERVICE_OPERATIONS, SERVICES_THAT_ADD_A_SLICE
+from lakelatch.timeline.actions import REPLACE_COMMIT, SERVICE_OPERATIONS, SERVICES_THAT_ADD_A_SLICE
 from lakelatch.timeline.instant import COMPLETED, Instant
 from lakelatch.timeline.metadata import CommitMetadata, FileGroup
 from lakelatch.timeline.snapshot import Snapshot
@@ -128,7 +128,7 @@ class Replacement:
         self._empty = frozenset((one.partition, one.file_id) for one in found if one.is_empty)
 
     def _slices(self) -> list[FileSlice]:
-        only_written = self._metadata.operation_type == INSERT_OVERWRITE.upper()
+        only_written = self._choose is none_else
         return self._view.slices(sorted(self._written) if only_written else None)
 
 
@@ -140,6 +140,11 @@ def none_else(partitions: Collection[str]) -> set[str]:
 def every(partitions: Collection[str]) -> set[str]:
     """Replaces the whole table."""
     return set(partitions)
+
+
+def only(partition: str) -> Choice:
+    """Replaces one partition, if it has rows, whether others are written there or not."""
+    return lambda partitions: {partition} & {*partitions}
 
 
 def matching(names: Collection[str]) -> Choice:

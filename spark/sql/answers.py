@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine import calls as engine_calls
 from lakelatch.engine.table.history import TableDetail
-from lakelatch.spark.session.catalog import FORMAT
+from lakelatch.spark.session.catalog import FORMAT, plain_sql
 from lakelatch.spark.sql.definitions import result_of_nothing, text_of
 from lakelatch.spark.sql.errors import InvalidStatement
 from lakelatch.spark.sql.literals import bound
@@ -24,15 +24,16 @@ _COMMITS = "instant string, completion string, operation string, rows_written lo
 
 
 def describe(reads: Reads, cursor: Cursor) -> DataFrame | None:
-    """`DESCRIBE HISTORY t [LIMIT n]`, `DESCRIBE DETAIL t` and `DESCRIBE t`."""
+    """`DESCRIBE HISTORY t [LIMIT n]`, `DESCRIBE DETAIL t` and `DESCRIBE [EXTENDED] t`."""
     cursor.next()
     kind = next((word for word in ("HISTORY", "DETAIL") if cursor.take(word)), "")
     if not kind:
         cursor.take("TABLE")
-        if any(cursor.sees(word) for word in ("EXTENDED", "FORMATTED", "FUNCTION", "DATABASE", "SCHEMA", "CATALOG")):
+        if any(cursor.sees(word) for word in ("FUNCTION", "DATABASE", "SCHEMA", "CATALOG")):
             return None
         if any(cursor.sees(word) for word in ("SELECT", "WITH", "FROM", "VALUES", "QUERY", "NAMESPACE")):
             return None
+    is_long = not kind and (cursor.take("EXTENDED") or cursor.take("FORMATTED"))
     target = target_of(reads, cursor.name(), None, f"DESCRIBE {kind}".strip())
     if target is None:
         return None
@@ -43,8 +44,26 @@ def describe(reads: Reads, cursor: Cursor) -> DataFrame | None:
     cursor.finish()
     if kind == "DETAIL":
         return _detail(reads, target.detail())
-    rows = [(one.name, one.dataType.simpleString(), None) for one in target.schema]
+    rows: list[tuple[str | None, ...]] = [(one.name, one.dataType.simpleString(), None) for one in target.schema]
+    if is_long:  # what Spark's catalog has of the columns are those of the table's first write
+        said = [tuple(row) for row in plain_sql(reads.spark, cursor.text).collect()]
+        rows += said[next((at for at, row in enumerate(said) if not row[0]), len(said)) :]
     return reads.spark.createDataFrame(rows, "col_name string, data_type string, comment string")
+
+
+def show(reads: Reads, cursor: Cursor) -> DataFrame | None:
+    """`SHOW COLUMNS IN t [IN schema]`; of all else Spark's catalog knows better."""
+    cursor.expect("SHOW")
+    if not cursor.take("COLUMNS") or not (cursor.take("IN") or cursor.take("FROM")):
+        return None
+    name = cursor.name()
+    if cursor.take("IN") or cursor.take("FROM"):
+        name = Name((*cursor.name().parts, name.parts[-1]), name.start, name.end)
+    target = target_of(reads, name, None, "SHOW COLUMNS")
+    if target is None:
+        return None
+    cursor.finish()
+    return reads.spark.createDataFrame([(column,) for column in target.columns], "col_name string")
 
 
 def _detail(reads: Reads, detail: TableDetail) -> DataFrame:

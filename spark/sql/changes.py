@@ -95,7 +95,7 @@ def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
         by_name = cursor.take("BY", "NAME")
     if not any(cursor.sees(word) for word in _QUERY):
         raise cursor.wrong("a query is expected")
-    query = f"{common} {cursor.until()}"
+    query = f"{common} {'SELECT * FROM ' if cursor.take('TABLE') else ''}{cursor.until()}"
     cursor.finish()
 
     def rows() -> DataFrame:
@@ -103,12 +103,14 @@ def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
 
     if condition is not None:
         return result(reads, target.put_where(rows, condition))
+    again = reads.finds(query, target.path)
+    if overwrites and fixed and target.is_partition(fixed):
+        return result(reads, target.put_partition(rows, fixed, again))
     if overwrites and fixed:
         kinds = {one: target.schema[one].dataType.simpleString() for one in fixed}
         # As the column's type: day = 10 of a text means '10' alone.
         parts = [f"`{one}` <=> CAST({fixed[one]} AS {kinds[one]})" for one in fixed]
         return result(reads, target.put_where(rows, " AND ".join(parts)))
-    again = reads.finds(query, target.path)
     if not overwrites:
         return result(reads, target.put(rows, INSERT, again))
     touched = dynamic or (reads.spark.conf.get(_DYNAMIC, "static") or "").lower() == "dynamic"

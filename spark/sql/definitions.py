@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,8 @@ def create(reads: Reads, cursor: Cursor) -> DataFrame | None:
         return None
     ignores = cursor.take("IF", "NOT", "EXISTS")
     found = Definition(cursor.name(), ignores)
+    if cursor.take("LIKE"):
+        _refuse_likeness(reads, found.name, cursor.name())
     if cursor.sees("("):
         found.columns = cursor.items()
     if not _is_ours(cursor):
@@ -87,6 +90,14 @@ def create(reads: Reads, cursor: Cursor) -> DataFrame | None:
     while not cursor.at_end:
         _clause(found, cursor)
     return _made(reads, found)
+
+
+def _refuse_likeness(reads: Reads, name: Name, other: Name) -> None:
+    if reads.look_up(other) is not None:
+        raise InvalidStatement(
+            f"CREATE TABLE {name} LIKE {other}: Spark's catalog does not know how {other} was made; name the columns, "
+            f"or use CREATE TABLE {name} USING ... AS SELECT * FROM {other} WHERE false"
+        )
 
 
 def _is_ours(cursor: Cursor) -> bool:
@@ -126,7 +137,7 @@ def _clause(found: Definition, cursor: Cursor) -> None:
     elif word == "COMMENT":
         cursor.next()
     elif word == "AS":
-        found.query = cursor.until()
+        found.query = ("SELECT * FROM " if cursor.take("TABLE") else "") + cursor.until()
     else:
         cursor.place -= 1
         raise cursor.wrong(f"one of {', '.join(_CLAUSES)} is expected")
@@ -184,7 +195,26 @@ def _schema(found: Definition) -> StructType | None:
             found.options[RECORD_KEY] = ",".join(token.name for token in tokens_of(primary[1]) if token.text != ",")
         else:
             columns.append(item)
-    return schema_of(", ".join(columns)) if columns else None
+    return _columns(columns, _names(found.options.get(RECORD_KEY))) if columns else None
+
+
+def _names(fields: object) -> list[str]:
+    return [name.strip() for name in str(fields or "").split(",")]
+
+
+def _columns(texts: list[str], keys: Collection[str] = ()) -> StructType:
+    """The columns of a definition.
+
+    Errors: `InvalidStatement` for NOT NULL, which no writer would heed, but in columns of the key.
+    """
+    schema = schema_of(", ".join(texts))
+    strict = [one.name for one in schema if not one.nullable and one.name.lower() not in map(str.lower, keys)]
+    if strict:
+        raise InvalidStatement(
+            f"NOT NULL of the column(s) {', '.join(strict)}: a table has no place for it, so that writers would pass "
+            "over it. Leave it out, and check the rows before they are written"
+        )
+    return schema
 
 
 def _catalogued(reads: Reads, found: Definition, schema: StructType) -> bool:
@@ -214,7 +244,7 @@ def _filled(reads: Reads, found: Definition, place: str, schema: StructType, row
             reads.spark,
             place,
             schema,
-            key=str(found.options[RECORD_KEY]).split(","),
+            key=_names(found.options[RECORD_KEY]),
             if_exists="ignore",
             options=found.options,
         )
@@ -264,7 +294,7 @@ def alter(reads: Reads, cursor: Cursor) -> DataFrame | None:
         ignores = cursor.take("IF", "NOT", "EXISTS")
         items = cursor.items() if cursor.sees("(") else [cursor.until()]
         cursor.finish()
-        return _added(reads, target, schema_of(", ".join(items)), ignores)
+        return _added(reads, target, _columns(items), ignores)
     if cursor.take("ALTER") or cursor.take("CHANGE"):
         cursor.take("COLUMN")
         column = cursor.name()

@@ -15,6 +15,7 @@ SYNTAX = "PARSE_SYNTAX_ERROR"
 UNSUPPORTED = "UNSUPPORTED_FEATURE.TABLE_OPERATION"
 _CONDITIONS = {  # by what the errors of `Table` say
     "is matched by more than one row of the source": "MERGE_CARDINALITY_VIOLATION",
+    "row of the source would be the new row": "MERGE_CARDINALITY_VIOLATION",
     "is of the record key, by which": "UNSUPPORTED_FEATURE.UPDATE_COLUMN_OF_KEY",
     "is no column of the table": "UNRESOLVED_COLUMN",
     "does not fit into the column": "CAST_OVERFLOW_IN_TABLE_INSERT",

@@ -78,6 +78,7 @@ def _names_behind_words(text: str) -> Iterator[Name]:
     """What comes behind the words that a table's name follows, in a statement that is not understood."""
     cursor = Cursor.of(text)
     words = {"FROM", "JOIN", "INTO", "UPDATE", "TABLE", "USING", "OVERWRITE", "DETAIL", "HISTORY", "EXISTS", "OPTIMIZE"}
+    words |= {"IN", "EXTENDED", "FORMATTED"}  # of SHOW COLUMNS and DESCRIBE
     before = ""
     while not cursor.at_end:
         token = cursor.tokens[cursor.place]

@@ -38,8 +38,9 @@ _CHANGES: dict[str, _Change] = {
     "ALTER": lambda reads, cursor, _: definitions.alter(reads, cursor),
     "DROP": lambda reads, cursor, _: definitions.drop(reads, cursor),
     "CALL": lambda reads, cursor, _: answers.call(reads, cursor),
+    "SHOW": lambda reads, cursor, _: answers.show(reads, cursor),
 }
-_SPARKS_OWN = {"SHOW", "REFRESH", "USE", "SET", "RESET", "UNCACHE", "ADD", "LIST", "DECLARE", "COMMENT", "CLEAR"}
+_SPARKS_OWN = {"REFRESH", "USE", "SET", "RESET", "UNCACHE", "ADD", "LIST", "DECLARE", "COMMENT", "CLEAR"}
 _READERS = {"INSERT", "MERGE", "UPDATE", "DELETE", "CREATE"}  # which may read ours for a table of another format
 _CHANGERS = {"INSERT", "MERGE", "UPDATE", "DELETE", "TRUNCATE"}  # of a table that is there
 _INSTEAD = {
@@ -47,6 +48,8 @@ _INSTEAD = {
     "VACUUM": "CALL lakelatch.clean(table => '{0}')",
     "RESTORE": "CALL lakelatch.restore(table => '{0}', as_of => '...')",
     "REPLACE": "DROP TABLE {0} and CREATE TABLE {0}, or INSERT OVERWRITE {0}",
+    "CACHE": "CACHE TABLE copy AS SELECT * FROM {0}, which keeps the rows of now",
+    "FROM": "INSERT INTO ... SELECT ... FROM {0}, a statement for each table that is written",
     "LOAD": "INSERT INTO {0} SELECT * FROM parquet.`...`",
 }
 
@@ -135,12 +138,18 @@ def _carried_out(reads: Reads, text: str, args: Any) -> DataFrame | None:
         reads.args = given
     elif head in _SPARKS_OWN:
         return None
-    elif head in ("SELECT", "FROM", "VALUES", "TABLE", "(", "CACHE"):
+    elif head in ("SELECT", "FROM", "VALUES", "TABLE", "(", "CACHE") and not _only_for_spark(cursor, head):
         pass
     else:
         _refuse(reads, text, head)
         return None
     return _query(reads, text, args)
+
+
+def _only_for_spark(cursor: Cursor, head: str) -> bool:
+    """Whether this is a form of its word that Spark knows for its own tables: CACHE of a name, FROM with INSERT."""
+    words = {token.upper for token in cursor.tokens}
+    return (head == "CACHE" and words.isdisjoint({"AS", "SELECT"})) or (head == "FROM" and "INSERT" in words)
 
 
 def _query(reads: Reads, text: str, args: Any) -> DataFrame | None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from lakelatch.engine.options.calls.arguments import Options
+from lakelatch.engine.options.write import STATIC_PARTITION
 from lakelatch.engine.run.result import CommitResult
+from lakelatch.errors import reraise
+from lakelatch.format.keygen.paths import partition_paths
 from lakelatch.spark.session.columns import Expression
+from lakelatch.spark.sql.assignment import fitting
 from lakelatch.spark.sql.errors import SYNTAX, UNSUPPORTED, InvalidStatement
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.references import has_query, is_volatile
 from lakelatch.spark.sql.session import Hidden, Place
 from lakelatch.spark.sql.tokens import Cursor, Name, replaced, tokens_of
 from lakelatch.spark.table import Table
+from lakelatch.timeline.actions import INSERT_OVERWRITE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,10 +69,32 @@ class Target(Table):
         """A frame of the table's columns, under the alias, without a row."""
         return self.spark.createDataFrame([], self.schema).alias(self.alias)
 
-    def put(self, rows: Callable[[], DataFrame], operation: str, again: bool) -> CommitResult:
+    def put(
+        self, rows: Callable[[], DataFrame], operation: str, again: bool, options: Options | None = None
+    ) -> CommitResult:
         """Writes rows; `again`: those are read from this table, so inside each try, and nothing that others commit
         meanwhile is lost."""
-        return self._change(rows, operation, None) if again else self._write(rows(), operation, None)
+        return self._change(rows, operation, options) if again else self._write(rows(), operation, options)
+
+    def is_partition(self, values: Collection[str]) -> bool:
+        """Whether values of these columns say which folder is meant, and nothing but it."""
+        config = self._open().config
+        return not config.time_fields and {*config.partition_fields} == {*values}
+
+    def put_partition(self, rows: Callable[[], DataFrame], values: Mapping[str, str], again: bool) -> CommitResult:
+        """Writes rows in the place of all that is in one partition, which has these values, also if there are none."""
+        from pyspark.errors import PySparkException
+        from pyspark.sql import functions
+
+        cells = [
+            fitting(functions.expr(text), self.schema[name].dataType, name).alias(name) for name, text in values.items()
+        ]
+        try:
+            found = self.spark.range(1).select(*cells).toArrow()
+        except PySparkException as error:
+            reraise(error)
+        folder = partition_paths(found, self._open().config)[0].as_py()
+        return self.put(rows, INSERT_OVERWRITE, again, {STATIC_PARTITION: folder})
 
     def put_where(self, rows: Callable[[], DataFrame], condition: str) -> CommitResult:
         """Writes rows in the place of those where a condition holds."""

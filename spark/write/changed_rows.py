@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lakelatch.engine.changes.changed import TAKEN
-from lakelatch.engine.changes.clauses import WRITTEN_OVER
+from lakelatch.engine.changes.clauses import INSERTED_TWICE, WRITTEN_OVER
 from lakelatch.format.avro import IS_DELETED_COLUMN
 from lakelatch.spark.session.columns import Expression, all_same, checked, column_of, folder_value
 
@@ -69,11 +69,13 @@ def kept_apart(
     known: DataFrame,
     inserts: Column | None = None,
     moved: Column | None = None,
+    once: bool = False,
 ) -> tuple[DataFrame, dict[str, Column]]:
     """The frame and its new values, of which none is written over another row of the table, or of the frame.
 
     `inserts` are new rows, and `moved` those that change their partition; the job ends with `InvalidRequest` for one
-    that has the key and partition of a row that is `known`, and for one that is moved to where another one goes.
+    that has the key and partition of a row that is `known`, and for one that is moved to where another one goes. With
+    `once` it does so for two new rows that would be one.
     """
     from pyspark.sql import Window, functions
 
@@ -88,7 +90,7 @@ def kept_apart(
     frame, found = frame.join(there, written & same, "left"), dict(new)
     if inserts is not None:
         found[first] = checked(found[first], inserts & functions.col(_KNOWN), WRITTEN_OVER, identity, new)
-    if moved is not None:
+    if moved is not None or once:
         # Rows that stay where they are would all come to one task.
         frame = frame.withColumn(_SPREAD, functions.when(~written, functions.monotonically_increasing_id()))
         of_folder = [
@@ -96,6 +98,9 @@ def kept_apart(
         ]
         window = Window.partitionBy(*of_folder, functions.col(_SPREAD))
         frame = frame.withColumn(_TOGETHER, functions.count(functions.lit(1)).over(window))
+    if once and inserts is not None:
+        found[first] = checked(found[first], inserts & (functions.col(_TOGETHER) > 1), INSERTED_TWICE, identity, new)
+    if moved is not None:
         taken = functions.coalesce(functions.col(_KNOWN), functions.col(_TOGETHER) > 1)
         found[first] = checked(found[first], moved & taken, TAKEN, identity, new)
     return frame, found

@@ -14,6 +14,7 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from lakelatch.engine.changes.clauses import (
+    INSERTED_TWICE,
     MATCHED,
     NOT_MATCHED,
     NOT_MATCHED_BY_SOURCE,
@@ -45,6 +46,7 @@ class MergedTable:
     schema: StructType
     keys: tuple[str, ...]
     partition_fields: tuple[str, ...]
+    chooses_by_order: bool
 
     @property
     def names(self) -> list[str]:
@@ -151,14 +153,39 @@ class Merge(MergeClauses[Expression]):
         ]
         numbers = [functions.when(hit, number) for number, hit in enumerate(hits, start=1)]
         joined = joined.withColumn(_CLAUSE, functions.coalesce(*numbers)).where(functions.col(_CLAUSE).isNotNull())
-        if MATCHED not in kinds:
+        if MATCHED not in kinds and not self._counts_inserts:
             return joined
-        identity = [self._old(name) for name in self.table.identity]
-        # Rows of the source alone have no such key, and would all come to one task.
-        spread = functions.when(~in_target, functions.monotonically_increasing_id())
-        joined = joined.withColumn(_COUNT, spread)
+        identity = [self._identified(name) for name in self.table.identity]
+        # Rows of the source alone have no key of the table, and would all come to one task.
+        alone = functions.lit(False) if self._counts_inserts else ~in_target
+        joined = joined.withColumn(_COUNT, functions.when(alone, functions.monotonically_increasing_id()))
         window = Window.partitionBy(*identity, functions.col(_COUNT))
         return joined.withColumn(_COUNT, functions.count(functions.lit(1)).over(window))
+
+    def _identified(self, name: str) -> Column:
+        """A column of the row that one of the joined rows is about: by its key, the source says which a new one is."""
+        from pyspark.sql import functions
+
+        if not self._counts_inserts:
+            return self._old(name)
+        kind = self.table.schema[name].dataType
+        value = functions.coalesce(self._old(name), self._given(name).cast(kind))
+        return value if name in self.table.keys else folder_value(value, kind)
+
+    @property
+    def _counts_inserts(self) -> bool:
+        """Whether it is counted by the source's key how many new rows would be one; else by their own values."""
+        return self._may_insert_twice and self._takes_key
+
+    @property
+    def _may_insert_twice(self) -> bool:
+        return any(one.kind == NOT_MATCHED for one in self.clauses) and not self.table.chooses_by_order
+
+    @property
+    def _takes_key(self) -> bool:
+        """Whether rows match by the key, and new ones have the source's."""
+        new = (clause for clause in self.clauses if clause.kind == NOT_MATCHED)
+        return self.is_by_key and all(clause.takes(self.table.identity, self._is_of_source) for clause in new)
 
     def _values(self, clause: Clause[Expression], old: Mapping[str, Column]) -> dict[str, Column]:
         from pyspark.sql import functions
@@ -176,6 +203,9 @@ class Merge(MergeClauses[Expression]):
             first, twice = self.table.keys[0], functions.col(_COUNT) > 1
             words = "the row with ", " is matched by more than one row of the source: make its keys unique first"
             values[first] = checked(values[first], twice, words, self.table.identity, old)
+        elif clause.kind == NOT_MATCHED and self._counts_inserts:
+            first, twice = self.table.keys[0], functions.col(_COUNT) > 1
+            values[first] = checked(values[first], twice, INSERTED_TWICE, self.table.identity, values)
         return values
 
     def _kept_apart(
@@ -184,9 +214,7 @@ class Merge(MergeClauses[Expression]):
         """Refuses what would be written over a row of the table of which the condition does not speak."""
         table = self.table
         kinds = {clause.kind for clause in self.clauses}
-        takes_key = self.is_by_key and all(
-            clause.takes(table.identity, self._is_of_source) for clause in self.clauses if clause.kind == NOT_MATCHED
-        )
+        takes_key = self._takes_key
         # Of values that are null `=` finds none that is the same; a key of one column has no such value.
         by_equality = self.condition is not None and len(table.identity) > 1
         moves = any(map(self._may_move, self.clauses))
@@ -197,7 +225,8 @@ class Merge(MergeClauses[Expression]):
         if takes_key and not moves:
             known = known.where(self._has_gap(known))
         moved = updates & changes_partition(table.schema, old, new, table.partition_fields) if moves else None
-        return kept_apart(joined, new, table, known, inserts, moved)
+        once = self._may_insert_twice and not self._counts_inserts
+        return kept_apart(joined, new, table, known, inserts, moved, once)
 
     def _has_gap(self, known: DataFrame) -> Column:
         """Whether a column of the key is null, or one of the partition means the folder of null."""

@@ -120,6 +120,7 @@ HudiOptions = TypedDict(
         "hoodie.parquet.dictionary.enabled": bool | str,
         "hoodie.parquet.page.size": int | str,
         "hoodie.record.merge.mode": Literal["EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"],
+        "hoodie.static.overwrite.partition.paths": str,
         "hoodie.table.cdc.enabled": bool | str,
         "hoodie.table.cdc.supplemental.logging.mode": Literal["OP_KEY_ONLY", "DATA_BEFORE", "DATA_BEFORE_AFTER"],
         "hoodie.table.name": str,

@@ -148,6 +148,20 @@ def test_merges_by_any_condition_from_a_small_source(table: ArrowTable) -> None:
     assert sorted(row[0] for row in rows_of(table)) == [1, 2, 99]
 
 
+def test_two_new_rows_of_one_key_end_the_merge(table: ArrowTable) -> None:
+    """Unless an ordering value says which one is wanted."""
+    twice = rows([(6, 1, "f", ""), (6, 2, "g", None), (7, 1, "h", "p"), (7, 1, "h", "q")])
+    merge = table.merge(twice).when_matched_update_all().when_not_matched_insert_all("source.v = 'f'")
+    merge = merge.when_not_matched_insert_all()
+    if table.detail().ordering is None:
+        with pytest.raises(InvalidRequest, match="more than one row of the source would be the new row with id=6"):
+            merge.execute()
+        assert rows_of(table) == ROWS
+        return
+    merge.execute()
+    assert rows_of(table) == sorted([*ROWS, (6, 2, "g", None), (7, 1, "h", "p"), (7, 1, "h", "q")], key=repr)
+
+
 def test_a_row_that_is_matched_twice_ends_the_merge(table: ArrowTable) -> None:
     twice = rows([(1, 2, "A", "p"), (1, 3, "AA", "p"), (6, 1, "f", "p"), (6, 1, "f", "p")])
     with pytest.raises(InvalidRequest, match="id=1, part=p is matched by more than one row of the source"):

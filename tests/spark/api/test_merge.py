@@ -97,6 +97,27 @@ def test_a_row_that_is_matched_twice_ends_the_merge(spark: SparkSession, table: 
     assert rows_of(table)[0] == (1, 3, "AA", "p")
 
 
+def test_two_new_rows_of_one_key_end_the_merge(spark: SparkSession, table_path: str) -> None:
+    """An ordering value would say which one is wanted; without one, either would be lost without a word."""
+    table = Table.create(spark, table_path, COLUMNS, key="id", partition_by="part", buckets=2)
+    table.upsert(frame(spark, ROWS))
+    twice = frame(spark, [(1, 2, "A", "p"), (6, 1, "f", ""), (6, 1, "g", None), (7, 1, "h", "p"), (7, 1, "h", "q")])
+    values = {"id": "source.id", "ts": "source.ts", "v": "source.v", "part": "source.part"}
+    for merge in (
+        table.merge(twice).when_not_matched_insert_all(),
+        table.merge(twice).when_matched_update_all().when_not_matched_insert(values),
+        table.merge(twice, "target.v = source.v").when_not_matched_insert({**values, "id": "source.id + 10"}),
+    ):
+        with pytest.raises(InvalidRequest, match="more than one row of the source would be the new row with id="):
+            merge.execute()
+    assert rows_of(table) == ROWS
+    once = table.merge(twice).when_matched_update_all().when_not_matched_insert_all("source.v <> 'g'")
+    assert once.execute().rows_written == 4
+    ordered = Table.create(spark, table_path + "-ordered", COLUMNS, key="id", ordering="ts", buckets=1)
+    ordered.merge(frame(spark, [(1, 2, "new", "p"), (1, 1, "old", "p")])).when_not_matched_insert_all().execute()
+    assert rows_of(ordered) == [(1, 2, "new", "p")]
+
+
 def test_what_cannot_be_merged_is_said_before_anything_is_written(spark: SparkSession, table: Table) -> None:
     source = frame(spark, SOURCE)
     with pytest.raises(InvalidRequest, match="without a clause"):

@@ -201,6 +201,24 @@ def test_a_change_of_nothing_of_ours_is_refused_by_spark(sql: Any, text: str) ->
         sql.of_spark(text)
 
 
+def test_a_whole_table_is_inserted_by_its_name(sql: Any, spark: SparkSession) -> None:
+    sql.table("whole")
+    sql.table("copied", [])
+    sql("INSERT INTO copied TABLE whole")
+    assert sql.rows("copied") == sql.rows("whole")
+    sql.made.append("made_of")
+    place = f"LOCATION '{sql.folder}/made_of' OPTIONS (primaryKey 'id')"
+    sql(f"CREATE TABLE made_of USING lakelatch {place} AS TABLE whole")
+    assert sql.rows("made_of") == sql.rows("whole")
+    for text, words in (
+        ("CACHE TABLE whole", "CACHE TABLE copy AS SELECT"),
+        ("CREATE TABLE alike LIKE whole", "AS SELECT \\* FROM whole WHERE false"),
+        ("FROM whole INSERT INTO copied SELECT *", "a statement for each table"),
+    ):
+        with pytest.raises(AnalysisException, match=words):
+            statement(spark, text)
+
+
 def test_partitions(sql: Any) -> None:
     sql.table("days", [(1, "a", 1.0), (2, "b", 2.0)], more="PARTITIONED BY (day)")
     sql("INSERT OVERWRITE days PARTITION (day) SELECT 3, 'b', 3")

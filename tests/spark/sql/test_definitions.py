@@ -170,3 +170,27 @@ def test_services_are_called(sql: Any) -> None:
             statement(sql.spark, text)
         assert caught.value.getCondition() == condition
     assert statement(sql.spark, "CALL system.rollback('kept')") is None
+
+
+def test_columns_that_may_not_be_null_are_refused(sql: Any, spark: SparkSession, tmp_path: Path) -> None:
+    """No writer would heed it: a row with a null would be stored in spite of the words."""
+    made = f"USING lakelatch LOCATION '{tmp_path}/strict' TBLPROPERTIES (primaryKey = 'id')"
+    with pytest.raises(InvalidStatement, match=r"NOT NULL of the column\(s\) v, w: a table has no place for it"):
+        statement(spark, f"CREATE TABLE strict (id BIGINT NOT NULL, v INT NOT NULL, w STRING NOT NULL) {made}")
+    assert not spark.catalog.tableExists("strict")
+    table = sql.table("lax")
+    with pytest.raises(InvalidStatement, match=r"NOT NULL of the column\(s\) w"):
+        statement(spark, "ALTER TABLE lax ADD COLUMNS (w INT NOT NULL)")
+    assert table.schema.names == ["id", "day", "v"]
+
+
+def test_columns_that_were_added_are_shown(sql: Any, spark: SparkSession) -> None:
+    sql.table("with_note")
+    sql("ALTER TABLE with_note ADD COLUMNS (note STRING)")
+    for statement_of in ("SHOW COLUMNS IN with_note", "SHOW COLUMNS FROM with_note IN default", "DESC with_note"):
+        assert [row[0] for row in sql(statement_of)] == ["day", "id", "note", "v"]
+    found = statement(spark, "DESCRIBE TABLE EXTENDED with_note")
+    assert found is not None
+    rows = [tuple(row) for row in found.collect()]
+    assert [row[0] for row in rows[:5]] == ["id", "day", "v", "note", ""] and ("Table", "with_note", "") in rows
+    assert statement(spark, "SHOW TABLES IN default") is None
