@@ -31,9 +31,9 @@ def cuts(tables: Tables) -> list[lakelatch.snapshot]:
     with lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
         for path in tables.paths:
             tx.upsert(path, rows({1: 11}, 2))
-    cut, path = lakelatch.snapshot(tables.paths), tables.folder / "cut.json"
-    cut.save(path)
-    return [cut, lakelatch.snapshot.load(path)]
+    cut, file = lakelatch.snapshot(tables.paths), tables.folder / "cut.json"
+    cut.save(file)
+    return [cut, lakelatch.snapshot.load(file)]
 
 
 def test_what_others_take_back_is_not_left_out_unseen(tables: Tables) -> None:
