@@ -153,7 +153,8 @@ class transaction(TablesTransaction):
         self, table: object, source: Any, condition: Expression | None = None, options: Options | None = None
     ) -> Merge | ArrowMerge:
         """Begins a merge, which its `execute()` stages; see `Table.merge`."""
-        return self._inside(table, _session_of(source)).merge(source, condition, options)
+        begun: Merge | ArrowMerge = self._inside(table, _session_of(source)).merge(source, condition, options)
+        return begun
 
     def overwrite(
         self,
