@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.changes.merge import Merge as ArrowMerge
 from lakelatch.engine.options.calls.arguments import Options, Time, merged, moment, reading
 from lakelatch.engine.several.cut import Cut
 from lakelatch.engine.several.refused_inside import RefusedInside
@@ -29,8 +31,9 @@ class snapshot(Cut):
 
     What a transaction over several tables has committed is in all of them or in none. `read` gives the rows of one
     table then, `save` and `load` keep the moment in a local file, and `times` says it to other engines. It stays
-    readable for as long as each table keeps the files of it. Errors: `InvalidRequest` for a table that is not there or
-    is named twice; `Unavailable` if the tables are never at rest together.
+    readable for as long as each table keeps the files of it, and nobody takes back what it shows. Errors:
+    `InvalidRequest` for a table that is not there or is named twice; `Unavailable` if the tables are never at rest
+    together.
     """
 
     def read(
@@ -43,7 +46,9 @@ class snapshot(Cut):
         """The rows of one of the tables at this moment. Errors: `InvalidRequest` for another table."""
         found = self.moment_of(table)
         own = merged(getattr(table, "_options", None), self._options)
-        return read(spark, found.path, reading({**own, **moment(found.time)}, columns, None), where)
+        frame = read(spark, found.path, reading({**own, **moment(found.time)}, columns, None), where)
+        self.ensure_still_there(found, own)
+        return frame
 
 
 class transaction(TablesTransaction):
@@ -71,9 +76,18 @@ class transaction(TablesTransaction):
 
             session = SparkSession.getActiveSession()
         if session is None:
-            raise InvalidRequest("no Spark session is active: name the tables as lakelatch.Table, or pass spark")
+            raise InvalidRequest(
+                "no Spark session is active: name the tables as lakelatch.Table, or pass spark; without Spark name "
+                "them as lakelatch.ArrowTable"
+            )
         own = merged(getattr(table, "_options", None), self._options)
         return _TableInside(self, session, path, own)
+
+    def _inside(self, table: object, spark: SparkSession | None = None) -> Any:
+        """The table as this transaction writes it: without Spark if it is named as an `ArrowTable`, as in its list."""
+        named = table if hasattr(table, "path") else self._handles.get(self._known(table))
+        without_spark = spark is None and isinstance(named, ArrowTable)
+        return self.arrow_table(table) if without_spark else self.table(table, spark)
 
     def read(
         self,
@@ -126,20 +140,21 @@ class transaction(TablesTransaction):
         self, table: object, condition: Expression | None, set: Mapping[str, Expression], options: Options | None = None
     ) -> None:
         """Gives columns other values; see `Table.update`."""
-        self.table(table).update(condition, set, options)
+        self._inside(table).update(condition, set, options)
 
     def delete(self, table: object, rows: Any, options: Options | None = None) -> None:
         """Deletes the rows where a condition holds, as `Table.delete`, or, with Arrow data, those with its keys."""
         if isinstance(rows, str) or _is_column(rows):
-            self.table(table).delete(rows, options)
+            self._inside(table).delete(rows, options)
         else:
             super().delete(table, rows, options)
 
     def merge(
         self, table: object, source: Any, condition: Expression | None = None, options: Options | None = None
-    ) -> Merge:
+    ) -> Merge | ArrowMerge:
         """Begins a merge, which its `execute()` stages; see `Table.merge`."""
-        return self.table(table, _session_of(source)).merge(source, condition, options)
+        begun: Merge | ArrowMerge = self._inside(table, _session_of(source)).merge(source, condition, options)
+        return begun
 
     def overwrite(
         self,
@@ -150,7 +165,7 @@ class transaction(TablesTransaction):
         options: Options | None = None,
     ) -> None:
         """Puts rows in the place of what is there; see `Table.overwrite`."""
-        self.table(table, _session_of(data)).overwrite(data, condition, partitions, options)
+        self._inside(table, _session_of(data)).overwrite(data, condition, partitions, options)
 
 
 class _TableInside(RefusedInside, Table):

@@ -30,7 +30,8 @@ from lakelatch.storage.contract import Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.storage.uris import open_storage, without_secrets
 from lakelatch.system import REAL_SYSTEM, System
-from lakelatch.timeline.instant import TIMELINE_FOLDER
+from lakelatch.timeline.history.history import History
+from lakelatch.timeline.instant import TIMELINE_FOLDER, parse_file_name
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.decisions import Undecided
 from lakelatch.timeline.log.events import COMPLETE, PLAN, WITHDRAW, Event
@@ -50,10 +51,14 @@ _BEFORE_ALL = "19700101000000001"  # a time before all others
 
 @dataclass(frozen=True)
 class TableMoment:
-    """One table at the cut: `time` is the last completion time (or another time of the log) that it shows."""
+    """One table at the cut: `time` is the last completion time (or another time of the log) that it shows.
+
+    `last` is the completed file of the last write then, "" if there is none, or if that is not known.
+    """
 
     path: str
     time: str
+    last: str = ""
     mark: Mark | None = field(default=None, repr=False, compare=False)
 
 
@@ -255,7 +260,8 @@ def _without_later(log: CommitLog, tail: Tail, snapshot: Snapshot) -> Snapshot |
 
 def _moment(path: str, tail: Tail, snapshot: Snapshot) -> TableMoment:
     mark = snapshot.mark(tail.number, tail.time)
-    return TableMoment(path, mark.moment or _BEFORE_ALL, mark)
+    last = snapshot.writes[-1].file_name if snapshot.writes else ""
+    return TableMoment(path, mark.moment or _BEFORE_ALL, last, mark)
 
 
 def _are_here(storages: Mapping[str, Storage]) -> bool:
@@ -321,12 +327,33 @@ class Cut:
 
     def to_arrow(self, table: object, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of one table at this moment, without Spark."""
-        options = merged(getattr(table, "_options", None), self._options)
-        return ArrowTable(self.moment_of(table).path, options).to_arrow(self.moment_of(table).time, columns)
+        found, options = self.moment_of(table), merged(getattr(table, "_options", None), self._options)
+        rows = ArrowTable(found.path, options).to_arrow(found.time, columns)
+        self.ensure_still_there(found, options)
+        return rows
+
+    def ensure_still_there(self, moment: TableMoment, options: Options) -> None:
+        """Called behind a read of a table, which shows less if its commits up to then were taken back meanwhile.
+
+        Errors: `InvalidRequest` for that, and for another table in its place.
+        """
+        last = parse_file_name(moment.last)
+        storage = opening(options)(moment.path)
+        if last is None or last.file_name in storage.names(TIMELINE_FOLDER):
+            return
+        archived = History.load(storage).find(last.requested)
+        if archived is None or archived.completion != last.completion:
+            raise InvalidRequest(
+                f"the table {without_secrets(moment.path)} as of {moment.time} is not there any more: its last write "
+                f"then, {last.requested}, was taken back by a restore or a rollback, or another table is in its place. "
+                "Take the moment of these tables anew: lakelatch.snapshot(tables)",
+                option="table",
+            )
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes the times into a local file, from which `load` reads them."""
-        values = {"format": _FORMAT, "tables": [{"path": path, "time": time} for path, time in self.times.items()]}
+        """Writes the moment into a local file, from which `load` reads them."""
+        tables = [{"path": one.path, "time": one.time, "last": one.last} for one in self._moments.values()]
+        values = {"format": _FORMAT, "tables": tables}
         Path(fspath(path)).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
@@ -336,7 +363,10 @@ class Cut:
             values = json.loads(Path(fspath(path)).read_text(encoding="utf-8"))
             if values["format"] != _FORMAT:
                 raise ValueError("it is of another version")
-            moments = [TableMoment(str(one["path"]), instant_of(one["time"])) for one in values["tables"]]
+            moments = [
+                TableMoment(str(one["path"]), instant_of(one["time"]), str(one.get("last", "")))
+                for one in values["tables"]
+            ]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidRequest(
                 f"{fspath(path)} is no saved moment of several tables: {error}", option="path"

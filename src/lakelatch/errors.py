@@ -33,6 +33,13 @@ class LakelatchError(Exception):
         return _rebuild, (type(self), self.message, self.details, self.code)
 
 
+_WRITE_AGAIN = (
+    "Compute the frame again from what is there now and write it (hoodie.write.num.retries.on.conflict.failures does "
+    "so for a function), or use NON_BLOCKING_CONCURRENCY_CONTROL with an ordering field"
+)
+_RUN_AGAIN = "Nothing was committed in any table: run the block again"
+
+
 def _rebuild(kind: type[LakelatchError], message: str, details: dict[str, Any], code: str) -> LakelatchError:
     error = kind.__new__(kind)
     LakelatchError.__init__(error, message, **details)
@@ -104,7 +111,7 @@ class WriteConflict(LakelatchError):
         **more: Any,
     ) -> WriteConflict:
         """`more`: winner_writer, inflight (the winner is still at work), early, seen_slot, seen_time, rows_lost,
-        bytes_lost, task_s_lost."""
+        bytes_lost, task_s_lost; and table, of a part of a transaction over several tables."""
         groups = sorted(file_groups)
         shown = ", ".join(f"{partition or '.'}/{file_id}" for partition, file_id in groups[:5])
         rest = f" and {len(groups) - 5} more" if len(groups) > 5 else ""
@@ -115,11 +122,10 @@ class WriteConflict(LakelatchError):
         else:
             story = f"lost to {winner_action} {winner}{by}, which completed first on {many}"
         work = f"{more.get('rows_lost', 0):,} rows, {more.get('bytes_lost', 0):,} bytes"
+        part = f" of {more['table']}, a part of a transaction over several tables," if more.get("table") else ""
         return cls(
-            f"instant {instant} {story}{_since(more)}; {time_lost_s:.1f} s of work are lost ({work}, "
-            f"{more.get('task_s_lost', 0):.1f} task seconds). Compute the frame again from what is there now and write "
-            "it (hoodie.write.num.retries.on.conflict.failures does so for a function), or use "
-            "NON_BLOCKING_CONCURRENCY_CONTROL with an ordering field",
+            f"instant {instant}{part} {story}{_since(more)}; {time_lost_s:.1f} s of work are lost ({work}, "
+            f"{more.get('task_s_lost', 0):.1f} task seconds). {_RUN_AGAIN if part else _WRITE_AGAIN}",
             instant=instant,
             winner=winner,
             winner_action=winner_action,

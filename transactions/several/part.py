@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Generic, Protocol, TypeVar
 
-from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError
+from lakelatch.errors import CommitUnknown, InvalidRequest, LakelatchError, WriteConflict
 from lakelatch.locks.contract import LockProvider
 from lakelatch.storage.contract import Storage
 from lakelatch.storage.uris import without_secrets
@@ -137,6 +137,13 @@ class Part(Generic[W_co]):
     def give_way_to(self, event: Event) -> None:
         """Called before another transaction over several tables is waited for, whose prepared event this is."""
         self._parts.give_way_to(self, event)
+
+    def end(self, error: BaseException | None) -> None:
+        """Says that its thread has ended, by an error if there is one: a conflict then names the table."""
+        self.has_ended, self.error = True, error
+        if isinstance(error, WriteConflict) and error.winner:
+            self.error = WriteConflict.of(**{**error.details, "table": without_secrets(self.table)})
+            self.error.__cause__ = error
 
     def as_its_leader(self) -> LakelatchError:
         """The error of one whose leader has ended, and has not said that it is committed."""

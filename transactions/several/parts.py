@@ -22,6 +22,7 @@ from dataclasses import replace
 from enum import Enum
 from operator import attrgetter
 from typing import Generic, TypeVar
+from zlib import crc32
 
 from lakelatch.errors import CommitUnknown, InvalidRequest, InvariantBroken, Unavailable
 from lakelatch.failpoints import failpoint
@@ -49,7 +50,15 @@ W = TypeVar("W")
 
 _PREPARED_FOR_S = 60.0  # so long all other writers of the tables may be kept waiting
 _TRIES_FOR_S = 600.0
-_REMOVED_EVERY = 16  # slots of the home
+_REMOVED_EVERY = 16  # slots of the home, on average
+
+
+def _removes_old(slot: int) -> bool:
+    """Whether the transaction with this slot of the home removes what nobody needs.
+
+    Which slots transactions get may follow any rhythm, where commits of that table alone, or services, come in between.
+    """
+    return crc32(b"%d" % slot) % _REMOVED_EVERY == 0
 
 
 def _last_slots(parts: Iterable[Part[W]]) -> list[LastSlot]:
@@ -216,7 +225,7 @@ class Parts(Generic[W]):
     def ended(self, part: Part[object], error: BaseException | None = None) -> None:
         """Called at the end of a part's thread, with the error that has ended it."""
         with self._changed:
-            part.has_ended, part.error = True, error
+            part.end(error)
             self._changed.notify_all()
 
     def _may_put(self, part: Part[object]) -> bool:
@@ -272,7 +281,7 @@ class Parts(Generic[W]):
             decisions.end(home, name, () if is_committed else slots)  # else the next try's slots are behind them
         if is_committed:
             decisions.end(home, self._decision, _last_slots(part for part in self._parts if part.write is None))
-        if self._home_slot and self._home_slot % _REMOVED_EVERY == 0:
+        if self._home_slot and _removes_old(self._home_slot):
             decisions.remove_below(self._watermark, lambda table: LogReader(table).tail_number())
 
     def abort(self, decisions: Decisions) -> None:

@@ -38,20 +38,28 @@ KNOWN_KEYS = frozenset(one.key for one in OPTIONS)
 OTHER_NAMES = {alias: one.key for one in OPTIONS for alias in one.aliases}
 
 _NEAR = 0.8  # a hint at another option is worse than none
+_REMEMBERED_MAX = 64
 _SLIP = 0.96  # so near to a known key that it is a typing error, even where all keys with that prefix have no effect
 
 
 class Call(Mapping[str, str]):
     """The options of one call, by key: normalised once, and parsed on first use.
 
-    A `Call` made from a `Call` shares its values. Errors: `InvalidRequest`, naming the option, its value and what is
+    A `Call` made from a `Call` shares its values, and so do those of the same options, which a process gives again and
+    again. Errors: `InvalidRequest`, naming the option, its value and what is
     possible.
     """
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
-        known = options if isinstance(options, Call) else None
-        self._values: Mapping[str, str] = normalise(options) if known is None else known._values
-        self._parsed: dict[type, Any] = {} if known is None else known._parsed
+        self._values: Mapping[str, str]
+        self._parsed: dict[type, Any]
+        if isinstance(options, Call):
+            self._values, self._parsed = options._values, options._parsed
+            return
+        try:
+            self._values, self._parsed = _given(tuple((key, type(one), one) for key, one in (options or {}).items()))
+        except TypeError:  # a list
+            self._values, self._parsed = normalise(options), {}
 
     def __getitem__(self, key: str) -> str:
         return self._values[key]
@@ -116,6 +124,12 @@ def normalise(options: Mapping[str, object] | None) -> dict[str, str]:
         values[KEY_GENERATOR] = generator
     log_ignored(without_effect)
     return values
+
+
+@lru_cache(_REMEMBERED_MAX)
+def _given(options: tuple[tuple[str, type, object], ...]) -> tuple[Mapping[str, str], dict[type, Any]]:
+    """Options as `Call` has them, with their types, since 1 and True are equal and differ as texts."""
+    return normalise({key: value for key, _, value in options}), {}
 
 
 def _set(values: dict[str, str], given: Mapping[str, tuple[str, str]], name: str, value: str, key: str) -> None:

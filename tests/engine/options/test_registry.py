@@ -81,6 +81,19 @@ def test_a_call_of_a_call_is_the_same_and_nothing_is_parsed_twice() -> None:
     assert call.write().manager.scope == dict(call)
 
 
+def test_the_same_options_are_parsed_once_whoever_gives_them() -> None:
+    given = {"hoodie.table.name": "trips", "hoodie.clean.commits.retained": 7}
+    assert Call(dict(given)).write() is Call(dict(given)).write()
+    assert Call({**given, "hoodie.clean.commits.retained": 8}).services().cleaning.commits == 8
+    texts = [Call({"hoodie.table.name": name})["hoodie.table.name"] for name in (1, True, 1.0, "1")]
+    assert texts == ["1", "true", "1.0", "1"], "equal values with other texts"
+    fields = ["id", "day"]
+    first = Call({"hoodie.datasource.write.recordkey.field": fields}).write()
+    fields.append("hour")
+    second = Call({"hoodie.datasource.write.recordkey.field": fields}).write()
+    assert (first.record_key_fields, second.record_key_fields) == (("id", "day"), ("id", "day", "hour"))
+
+
 def test_a_call_with_other_values_leaves_the_first_as_it_is() -> None:
     call = Call({"hoodie.table.name": "trips", "hoodie.clean.commits.retained": 7})
     changed = call.having({"hoodie.clean.commits.retained": "8"})

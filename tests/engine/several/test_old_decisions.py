@@ -13,6 +13,8 @@ from lakelatch.failpoints import calling
 from lakelatch.timeline.log.commit_log import SLOTS_KEPT
 from lakelatch.timeline.log.decisions import DECISIONS_FOLDER
 
+TRANSACTIONS = 34  # of which one at least removes what is old
+
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Tables:
@@ -28,7 +30,7 @@ def go_on(tables: Tables) -> None:
     """The log of the first table goes on, until a transaction of it removes what is old."""
     for turn in range(2 * SLOTS_KEPT + 6):
         tables.write(0, {3: turn}, at=turn)
-    for turn in range(16):
+    for turn in range(TRANSACTIONS):
         with lakelatch.transaction(tables.paths[:1], OPTIMISTIC) as tx:
             tx.upsert(tables.paths[0], rows({3: turn}, at=100 + turn))
 
@@ -65,7 +67,7 @@ def test_an_abort_goes_whose_transaction_has_tried_again(tables: Tables) -> None
     left = decisions(tables)
     assert resolved == [False] and len(left) == 4, "an abort and a commit"
     go_on(tables)
-    assert not left & decisions(tables) and tables.now() == [{1: 11, 2: 20, 3: 15}, {1: 11, 2: 20}]
+    assert not left & decisions(tables) and tables.now() == [{1: 11, 2: 20, 3: TRANSACTIONS - 1}, {1: 11, 2: 20}]
 
 
 def test_an_abort_stays_whose_owner_may_be_asleep(tables: Tables) -> None:
@@ -89,4 +91,21 @@ def test_the_decision_on_a_table_that_was_only_read_goes_with_the_slot_behind_it
     assert left <= decisions(tables)
     tables.write(1, {1: 7})
     go_on(tables)
+    assert not left & decisions(tables)
+
+
+def test_decisions_go_whatever_rhythm_the_slots_of_transactions_have(tables: Tables) -> None:
+    """Others commit to that table between any two transactions, so that these have each second slot: the odd ones."""
+    with lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
+        for path in tables.paths:
+            tx.upsert(path, rows({1: 11}, 2))
+    left = decisions(tables)
+    assert len(left) == 2, "a commit, and that nobody needs it"
+    while tables.log(0).tail().number < 2 * SLOTS_KEPT + 8:
+        tables.write(0, {3: 0})
+    for turn in range(TRANSACTIONS // 2):
+        with lakelatch.transaction(tables.paths[:1], OPTIMISTIC) as tx:
+            tx.upsert(tables.paths[0], rows({3: turn}, at=100 + turn))
+        assert tables.log(0).tail().number % 2 == 1
+        tables.write(0, {3: turn}, at=100 + turn)
     assert not left & decisions(tables)

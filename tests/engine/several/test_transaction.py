@@ -82,6 +82,29 @@ def test_a_conflict_in_one_table_leaves_all_as_they_were(tables: Tables) -> None
     assert kinds_since(tables, 0)[-2:] == [ROLLBACK, COMPLETE]
 
 
+@pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
+def test_a_conflict_names_the_table_and_says_that_the_block_is_to_be_run_again(tables: Tables, isolation: str) -> None:
+    block = lakelatch.transaction(tables.paths, OPTIMISTIC, isolation)
+    with pytest.raises(WriteConflict, match=r"part of a transaction .* run the block again$") as found, block as tx:
+        tx.to_arrow(tables.paths[1])
+        tables.write(1, {1: 7})
+        tx.upsert(tables.paths[0], rows({1: 11}, 2))
+        if isolation == "snapshot":
+            tx.upsert(tables.paths[1], rows({1: 11}, 2))
+    assert found.value.details["table"] == open_storage(tables.paths[1]).uri in found.value.message
+
+
+def test_tables_of_arrow_are_changed_without_spark_in_all_ways(tables: Tables) -> None:
+    first, second = (lakelatch.open(path, OPTIMISTIC) for path in tables.paths)
+    with lakelatch.transaction([first, second]) as tx:
+        tx.update(first, "id = 1", {"v": "v + 1", "at": "2"})
+        tx.delete(first.path, "id = 2")
+        merge = tx.merge(second, rows({1: 12, 3: 30}, 2))
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        tx.overwrite(second, rows({3: 31}, 3), condition="id = 3")
+    assert tables.now() == [{1: 11}, {1: 12, 2: 20, 3: 31}]
+
+
 def test_reads_are_of_one_moment(tables: Tables) -> None:
     with lakelatch.transaction(tables.paths, OPTIMISTIC) as tx:
         before = values(tx.to_arrow(tables.paths[0]))
@@ -190,7 +213,7 @@ def test_resolve_believes_the_table_where_its_decision_is_gone(tables: Tables) -
     name = tables.log(0).tail().events[0].decision
     for turn in range(70):
         tables.write(0, {3: turn}, at=turn)
-    for turn in range(16):
+    for turn in range(34):
         with lakelatch.transaction(tables.paths[:1], OPTIMISTIC) as tx:
             tx.upsert(tables.paths[0], rows({3: turn}, at=100 + turn))
     folder = Path(tables.paths[0], DECISIONS_FOLDER)
