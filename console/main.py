@@ -63,7 +63,7 @@ def carry_out(parsed: Parsed, secrets: Secrets) -> tuple[int, Any]:
 
 
 def _is_said(error: InvalidRequest, call: Invocation) -> bool:
-    """Whether what was refused is an option of the command line or lakelatch.toml, for itself and not beside the table."""
+    """Whether an option of the command line or lakelatch.toml was refused for itself, and not beside the table."""
     from lakelatch.timeline.log.lock_names import WrongLocks
 
     option = str(error.details.get("option", ""))
