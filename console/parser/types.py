@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -24,7 +24,7 @@ _DURATION = re.compile(r"([0-9]{1,9})([smhd]?)")
 _EMPTY = "'' is empty: give it a value, or leave it out"
 
 
-class Value(click.ParamType, Generic[T]):
+class Value(click.ParamType[T]):
     """Values that a function reads. Its `InvalidRequest` says what is wrong with one, and what to write instead."""
 
     def __init__(self, name: str, read: Callable[[str], T]) -> None:
@@ -40,7 +40,7 @@ class Value(click.ParamType, Generic[T]):
             self.fail(error.message, param, ctx)
 
 
-class Number(click.ParamType):
+class Number(click.ParamType[float]):
     """A number within bounds; `inf` and `nan` are none."""
 
     name = "number"
