@@ -15,14 +15,14 @@ from lakelatch.plugins import is_installed
 if missing := [library for library in ("click", "rich") if not is_installed(library)]:
     sys.exit(f"the lakelatch command needs {missing[0]}: pip install 'lakelatch[console]'")
 
-from lakelatch.console.base.exit_codes import ExitCode, exit_code_of
+from lakelatch.console.base.exit_codes import ExitCode, WrongCall, exit_code_of
 from lakelatch.console.base.streams import OutputClosed, People, complain, point_nowhere, say, say_json
 from lakelatch.console.config.file import find_config
 from lakelatch.console.config.secrets import HidingFormatter, Secrets
 from lakelatch.console.parser.commands import Parsed
 from lakelatch.console.parser.completion import answer, asked
 from lakelatch.console.parser.program import parse, program, read
-from lakelatch.errors import InvariantBroken, LakelatchError
+from lakelatch.errors import InvalidRequest, InvariantBroken, LakelatchError
 from lakelatch.progress import told_to
 
 if TYPE_CHECKING:
@@ -52,12 +52,24 @@ def carry_out(parsed: Parsed, secrets: Secrets) -> tuple[int, Any]:
         with told_to(None):  # commands show their own
             return work(call, **parsed.values)
     except LakelatchError as error:
+        if isinstance(error, InvalidRequest) and _is_said(error, call):
+            raise WrongCall(error.message, **error.details) from error
         if not error.details.get("no_table") or not call.tables:
             raise
         from lakelatch.console.base.places import with_tables_nearby
 
         table = next((one for one in call.tables if one.path in error.message), call.tables[0])
         raise with_tables_nearby(error, table.path, table.options) from error
+
+
+def _is_said(error: InvalidRequest, call: Invocation) -> bool:
+    """Whether an option of the command line or lakelatch.toml was refused for itself, and not beside the table."""
+    from lakelatch.timeline.log.lock_names import WrongLocks
+
+    option = str(error.details.get("option", ""))
+    if isinstance(error, WrongLocks):  # that the service has lost its data is nobody's mistake here
+        return False
+    return option.startswith("--") or any(option.lower() in one for one in call.all_options())
 
 
 def run(arguments: list[str], work: Callable[[Parsed, Secrets], tuple[int, Any]] = carry_out) -> int:

@@ -38,9 +38,7 @@ def open_storage(path: str, options: StorageOptions | None = None) -> Storage:
 
     Errors: `InvalidRequest` for an empty path, for `~`, and for a scheme that this version has no storage for.
     """
-    refuse_home(path, "the path")
-    if not path:
-        raise InvalidRequest("the option 'path' is empty: name the table's folder, as in save('/data/flights')")
+    ensure_place(path)
     found = _SCHEME.match(path)
     if found is None:
         return _local(path)
@@ -48,23 +46,52 @@ def open_storage(path: str, options: StorageOptions | None = None) -> Storage:
     rest = path[found.end() :]
     if scheme == "file":
         return _local(_without_host(path, rest) if slashes else rest)
-    if scheme == "memory" and slashes and rest.strip("/"):
-        return find_memory_storage(rest.rstrip("/"))
     if scheme == "memory":
-        raise InvalidRequest(f"the path {path!r} names nothing: write memory://name")
-    if slashes and entry_points(group=STORAGES, name=scheme):
+        return find_memory_storage(rest.rstrip("/"))
+    if entry_points(group=STORAGES, name=scheme):
         kind: Callable[[str, StorageOptions], Storage] = find_component(STORAGES, scheme, "storage", "path")
         return kind(path.rstrip("/"), options or StorageOptions())
-    if slashes and find_spec("fsspec") is not None:
-        from lakelatch.storage.fsspec import knows, open_fsspec_storage
+    from lakelatch.storage.fsspec import open_fsspec_storage
 
-        if knows(scheme):
-            return open_fsspec_storage(path.rstrip("/"), options or StorageOptions())
+    return open_fsspec_storage(path.rstrip("/"), options or StorageOptions())
+
+
+def ensure_place(path: str) -> None:
+    """Checks a path or URI as `open_storage` does, without making anything of it.
+
+    Errors: `InvalidRequest` for an empty path, for `~`, and for a scheme that this version has no storage for.
+    """
+    refuse_home(path, "the path")
+    if not path:
+        raise InvalidRequest("the option 'path' is empty: name the table's folder, as in save('/data/flights')")
+    found = _SCHEME.match(path)
+    if found is None:
+        return
+    scheme, slashes = found.group(1).lower(), found.group(2)
+    rest = path[found.end() :]
+    if scheme == "file":
+        if slashes:
+            _without_host(path, rest)
+        return
+    if scheme == "memory":
+        if not slashes or not rest.strip("/"):
+            raise InvalidRequest(f"the path {path!r} names nothing: write memory://name")
+        return
+    if slashes and (entry_points(group=STORAGES, name=scheme) or _fsspec_knows(scheme)):
+        return
     known = ", ".join(f"{name}://" for name in sorted({point.name for point in entry_points(group=STORAGES)}))
     raise InvalidRequest(
         f"the path {without_secrets(path)!r} is on {scheme!r}, for which there is no storage: use a local path, "
         f"file:///..., {known}" + (_BY_FSSPEC if slashes else f", and ./{path} for a folder of that name")
     )
+
+
+def _fsspec_knows(scheme: str) -> bool:
+    if find_spec("fsspec") is None:
+        return False
+    from lakelatch.storage.fsspec import knows
+
+    return knows(scheme)
 
 
 def refuse_home(path: str, what: str) -> None:

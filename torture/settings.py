@@ -64,11 +64,15 @@ class TortureSettings:
     def __post_init__(self) -> None:
         for provider in self.providers:
             if provider not in PROVIDERS:
-                raise InvalidRequest(f"--provider {provider}: no such one, use {', '.join(PROVIDERS)}")
+                raise InvalidRequest(
+                    f"--provider {provider}: no such one, use {', '.join(PROVIDERS)}", option="--provider"
+                )
         if not self.providers:
-            raise InvalidRequest(f"--provider: name at least one of {', '.join(PROVIDERS)}")
+            raise InvalidRequest(f"--provider: name at least one of {', '.join(PROVIDERS)}", option="--provider")
         if self.store not in STORES:
-            raise InvalidRequest(f"--store {self.store}: no such one, use {', '.join(filter(None, STORES))}")
+            raise InvalidRequest(
+                f"--store {self.store}: no such one, use {', '.join(filter(None, STORES))}", option="--store"
+            )
         for name, least, most in (
             ("minutes", 0.05, 100_000),
             ("round_s", 2, 3600),
@@ -78,15 +82,20 @@ class TortureSettings:
         ):
             value = getattr(self, name)
             if not least <= value <= most:
-                raise InvalidRequest(f"--{name.replace('_', '-')} {value:g}: use {least:g} to {most:g}")
+                said = f"--{name.replace('_', '-')}"
+                raise InvalidRequest(f"{said} {value:g}: use {least:g} to {most:g}", option=said)
         for name in ROLES.values():
             if not 0 <= getattr(self, name) <= 64:
-                raise InvalidRequest(f"--{name} {getattr(self, name)}: use 0 to 64")
+                raise InvalidRequest(f"--{name} {getattr(self, name)}: use 0 to 64", option=f"--{name}")
         if not self.transfers + self.appends + self.spark:
-            raise InvalidRequest("--transfers, --appends and --spark are all 0: a client has to write")
+            raise InvalidRequest(
+                "--transfers, --appends and --spark are all 0: a client has to write", option="--transfers"
+            )
         if self.tables > 1 and max(self.transfers, self.appends) < self.tables:
             raise InvalidRequest(
-                f"--tables {self.tables}: each table needs a writer of its own: let --transfers or --appends be as many"
+                f"--tables {self.tables}: each table needs a writer of its own: let --transfers or --appends be as "
+                "many",
+                option="--tables",
             )
 
     def to_json(self) -> dict[str, Any]:

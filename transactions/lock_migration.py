@@ -19,7 +19,7 @@ from lakelatch.timegen.hybrid import HybridTimeGenerator
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.events import LOCKS, Event
-from lakelatch.timeline.log.lock_names import agree, named_locks, split_locks
+from lakelatch.timeline.log.lock_names import WrongLocks, agree, named_locks, split_locks
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.properties_update import record_lock_options
 from lakelatch.timeline.recorded_options import groups_commits
@@ -89,13 +89,13 @@ def record_locks(storage: Storage, locks: LockProvider, timeout_s: float) -> dic
     """Records the lock options in the table, for writers that name none; returns what it has recorded.
 
     It does not change which locks are accepted, which the log decides, and may be repeated. It takes the table's lock.
-    Errors: `InvalidRequest` if the table's locks are others; `LockTimeout`, and then nothing is recorded.
+    Errors: `WrongLocks` if the table's locks are others; `LockTimeout`, and then nothing is recorded.
     """
     said = locks.record()
     with locks.acquire(TABLE_KEY, timeout_s):
         tail, name = CommitLog(storage).tail(), named_locks(locks.domain, locks.lock_id() or "")
         if not agree(tail.lock_domain, name) or (split_locks(tail.lock_domain)[1] and not split_locks(name)[1]):
-            raise InvalidRequest(
+            raise WrongLocks(
                 f"the table's locks are {tail.lock_domain!r}, and not {name!r}: move it to those with `lakelatch locks "
                 "migrate`, and --from-is-gone if they are of the same kind",
                 option="--from",
@@ -118,7 +118,7 @@ def _has_ids(storage: Storage) -> bool:
 
 def _refuse_others(tail: Tail, old: str) -> None:
     if not agree(tail.lock_domain, old):
-        raise InvalidRequest(
+        raise WrongLocks(
             f"the table's locks are {tail.lock_domain!r}, and not {old!r}: name those as the old ones (--from)",
             option="--from",
         )

@@ -43,14 +43,17 @@ class PageSettings:
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
-            raise InvalidRequest(f"--port {self.port}: use one from 1 to 65535, or 0 for any that is free")
+            raise InvalidRequest(
+                f"--port {self.port}: use one from 1 to 65535, or 0 for any that is free", option="--port"
+            )
         if self.host in ("", "0.0.0.0", "::"):
             raise InvalidRequest(
                 f"--host {self.host}: name the one address or host by which the page is opened; from elsewhere it is "
-                "safer to reach 127.0.0.1 through ssh -L"
+                "safer to reach 127.0.0.1 through ssh -L",
+                option="--host",
             )
         if not 0.05 <= self.every_s <= 3600:
-            raise InvalidRequest(f"--every {self.every_s:g} s: use 0.05 s to 1 h")
+            raise InvalidRequest(f"--every {self.every_s:g} s: use 0.05 s to 1 h", option="--every")
 
 
 def serve(
@@ -125,5 +128,8 @@ def _listen(host: str, port: int) -> socket.socket:
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         if taken:
             raise InvalidRequest(f"--port {port} is in use: choose another one, or 0 for any that is free") from error
-        raise InvalidRequest(f"--host {host} --port {port}: this address cannot be listened on ({error})") from error
+        raise InvalidRequest(
+            f"--host {host} --port {port}: this address cannot be listened on ({error}): use one of this machine's",
+            option="--host",
+        ) from error
     return listening

@@ -34,10 +34,10 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.DONE: "done",
-    ExitCode.FOUND: "the answer is no: there are findings, a check failed, nobody held the lock; or it was refused, "
-    "and the table is as it was",
-    ExitCode.WRONG_CALL: "the command line or `lakelatch.toml` is wrong; nothing was begun. Of `doctor`: a part of the "
-    "table, or all of it, could not be looked at",
+    ExitCode.FOUND: "the answer is no: there are findings, a check failed, nobody held the lock; or the table refused "
+    "it, which has no such instant, or other locks, and is as it was",
+    ExitCode.WRONG_CALL: "the command line or `lakelatch.toml` is wrong, in what it says or in a value; nothing was "
+    "begun. Of `doctor`: a part of the table, or all of it, could not be looked at",
     ExitCode.UNAVAILABLE: "a service, a store, a lock or a file cannot be used now; nothing happened. Try again later",
     ExitCode.CONFLICT: "another writer was first, or has ended this; nothing was committed. Do it on what is there now",
     ExitCode.UNKNOWN: "it may have happened or not, since an answer was lost. Look (`lakelatch timeline`) before you "

@@ -46,6 +46,11 @@ class Invocation:
         """The path or URL of the one table that is named."""
         return self.tables[0].path
 
+    def all_options(self) -> Iterator[Mapping[str, str]]:
+        """The options of the call, and those of each of its tables."""
+        yield self.options
+        yield from (table.options for table in self.tables)
+
     def open_table(self) -> Storage:
         """The storage of the one table that is named; `InvalidRequest` if there is no table."""
         storage = open_storage(self.table, StorageOptions.from_options(self.options))

@@ -21,11 +21,10 @@ from lakelatch.timeline.table_config import recorded_lock_options
 _HUDI_LOCKS = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
 
 
-def run(call: Invocation, buckets: int | None, hash_field: str, yes: bool) -> Outcome:
+def run(call: Invocation, buckets: int | None, hash_fields: Sequence[str], yes: bool) -> Outcome:
     """Examines the table and sets its properties; 1 if it may not be written, or the user did not agree."""
-    fields = [name.strip() for name in hash_field.split(",") if name.strip()]
     storage = call.open_table()
-    adoption = _examine(storage, buckets, fields)
+    adoption = _examine(storage, buckets, hash_fields)
     _show(adoption, call.console)
     done = False
     if adoption.settings and (yes or _agreed(call)):
@@ -33,7 +32,7 @@ def run(call: Invocation, buckets: int | None, hash_field: str, yes: bool) -> Ou
             closing(open_recorded_locks(storage.uri, call.options, recorded_lock_options(storage))) as provider,
             provider.acquire(TABLE_KEY, provider.scope.lock_options.timeout_s),
         ):
-            again = _examine(storage, buckets, fields)  # others may have been at work since
+            again = _examine(storage, buckets, hash_fields)  # others may have been at work since
             if again.settings != adoption.settings:
                 raise InvalidRequest(f"the table at {storage.uri} was changed meanwhile: run the command again")
             update_properties(storage, adoption.settings)

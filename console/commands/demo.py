@@ -36,7 +36,7 @@ def _run_flights(parsed: SimpleNamespace, call: Invocation) -> Outcome:
         parsed.rows,
         parsed.services,
         parsed.options,
-        parsed.place,
+        parsed.place or "",
     )
     open_lock_provider(LockScope(plan.storage.uri, plan.extra)).close()  # refuses a mistake before anything runs
     report = run_demo(plan, call.notes)
@@ -53,7 +53,7 @@ def _run_crowd(parsed: SimpleNamespace, call: Invocation) -> Outcome:
         parsed.mode or _MODE,
         buckets=parsed.buckets,
         extra=parsed.options,
-        place=parsed.place,
+        place=parsed.place or "",
         writers=parsed.writers,
         seconds=_SECONDS if parsed.seconds is None else parsed.seconds,
     )
@@ -72,7 +72,7 @@ def _run_several(parsed: SimpleNamespace, call: Invocation) -> Outcome:
         _folder(parsed),
         buckets=parsed.buckets,
         extra=parsed.options,
-        place=parsed.place,
+        place=parsed.place or "",
         tables=parsed.table_count,
         writers=_WRITERS if parsed.writers is None else parsed.writers,
         seconds=_SECONDS if parsed.seconds is None else parsed.seconds,

@@ -26,13 +26,6 @@ from lakelatch.transactions.lock_migration import change_locks, lock_domain, rec
 _SECOND_MS = 1000
 
 
-def join_words(arguments: list[str]) -> list[str]:
-    """Turns `locks break TABLE` into the command `locks-break`; a table of that name is written `./break`."""
-    if len(arguments) > 1 and arguments[0] == "locks" and arguments[1] in ("break", "migrate", "record"):
-        return [f"locks-{arguments[1]}", *arguments[2:]]
-    return arguments
-
-
 def show(call: Invocation) -> Outcome:
     """Shows who holds which lock, and which writers are alive; warns if the table uses other locks."""
     storage = call.open_table()

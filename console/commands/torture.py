@@ -94,10 +94,13 @@ def _resumed(folder: Path, options: SimpleNamespace) -> TortureSettings:
     from lakelatch.torture.runs.run import settings_of
 
     if options.provider:
-        raise InvalidRequest("--resume goes on with the providers that the run was begun with: leave --provider out")
+        raise InvalidRequest(
+            "--resume goes on with the providers that the run was begun with: leave --provider out", option="--provider"
+        )
     plain = TortureSettings()
     for name in _AS_BEGUN:
         if getattr(options, name) != getattr(plain, name):
-            raise InvalidRequest(f"--resume goes on as the run was begun: leave --{name.replace('_', '-')} out")
+            said = f"--{name.replace('_', '-')}"
+            raise InvalidRequest(f"--resume goes on as the run was begun: leave {said} out", option=said)
     known = settings_of(folder)
     return replace(known, minutes=known.minutes if options.minutes is None else options.minutes, keep=options.keep)

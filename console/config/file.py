@@ -60,7 +60,7 @@ def find_config(named: str | None) -> Config | None:
         if not given:
             return None
         said = "--config" if named else VARIABLE
-        raise WrongCall(f"{said} {given}: there is no such file") from None
+        raise WrongCall(f"{said} {given}: there is no such file: name one that is there, or leave it out") from None
     except (OSError, UnicodeDecodeError) as error:
         raise WrongCall(f"{path} cannot be read: {error}") from None
     try:

@@ -13,6 +13,9 @@ from lakelatch.console.config.file import Config
 from lakelatch.console.config.secrets import Secrets
 from lakelatch.engine.options.calls.registry import Call
 from lakelatch.errors import InvalidRequest
+from lakelatch.locks.open import LOCK_PROVIDERS
+from lakelatch.locks.options import PROVIDER
+from lakelatch.plugins import ensure_known
 
 _BARE = re.compile(r"[^./\\:~][^/\\:]*")  # everything else is a path or a URL
 
@@ -54,7 +57,7 @@ class Names:
             except WrongCall as error:
                 raise config.wrong(f"{section}.{key}", error.message) from None
         try:
-            return dict(Call(found))
+            return _checked(found)
         except InvalidRequest as error:
             option = str(error.details.get("option", ""))
             key = next((key for key in values if key.lower() == option.lower()), "")
@@ -64,6 +67,15 @@ class Names:
         """Options of `KEY=VALUE` pairs."""
         found = {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
         try:
-            return dict(Call({key: self._secrets.look_up(value, Path()) for key, value in found.items()}))
+            return _checked({key: self._secrets.look_up(value, Path()) for key, value in found.items()})
         except InvalidRequest as error:
             raise WrongCall(self._secrets.hide(error.message), **error.details) from None
+
+
+def _checked(options: Mapping[str, object]) -> dict[str, str]:
+    """The options, normalised, of which each has a value that is possible. Errors: `InvalidRequest`."""
+    call = Call(options)
+    call.check()
+    if PROVIDER in call:
+        ensure_known(LOCK_PROVIDERS, call[PROVIDER].strip(), "lock provider", PROVIDER)
+    return dict(call)

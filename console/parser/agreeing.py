@@ -6,6 +6,7 @@ import click
 
 from lakelatch.console.parser.commands import Command, Group, option, options_of_a_write
 from lakelatch.console.parser.completion import complete_provider
+from lakelatch.console.parser.types import FILLED, NAMES, PROVIDER
 from lakelatch.console.parser.values import table
 
 
@@ -28,7 +29,10 @@ def commands() -> list[click.Command]:
                 ),
                 option(
                     "--hash-field",
-                    default="",
+                    "hash_fields",
+                    type=NAMES,
+                    default=(),
+                    show_default=False,
                     metavar="FIELDS",
                     help="the fields that they hash, if not the key's",
                 ),
@@ -71,6 +75,7 @@ def _locks() -> Group:
                     table(),
                     click.Argument(
                         ["key"],
+                        type=FILLED,
                         metavar="LOCK",
                         default="table",
                         help="the lock, as `lakelatch locks` shows it (default: table)",
@@ -88,6 +93,7 @@ def _locks() -> Group:
                     option(
                         "--from",
                         "old",
+                        type=PROVIDER,
                         metavar="PROVIDER",
                         shell_complete=complete_provider,
                         help="the lock provider now (default: the one that the table says)",
@@ -95,6 +101,7 @@ def _locks() -> Group:
                     option(
                         "--to",
                         "new",
+                        type=PROVIDER,
                         required=True,
                         metavar="PROVIDER",
                         shell_complete=complete_provider,

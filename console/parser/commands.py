@@ -10,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from lakelatch.console.parser.completion import complete_option
+from lakelatch.console.parser.types import FILLED, PAIR
 
 _WIDTH = 110
 
@@ -36,7 +37,12 @@ class Parsed:
 def shared_options() -> list[click.Option]:
     """Those that stand before a command as well as behind it."""
     return [
-        click.Option(["--config"], metavar="FILE", help="tables and options (default: lakelatch.toml, if it is there)"),
+        click.Option(
+            ["--config"],
+            type=FILLED,
+            metavar="FILE",
+            help="tables and options (default: lakelatch.toml, if it is there)",
+        ),
         click.Option(["--quiet", "-q"], is_flag=True, help="the result alone: no progress, no notes"),
         click.Option(["--debug"], is_flag=True, help="where an error came from, as a traceback"),
     ]
@@ -135,18 +141,10 @@ def options_of_a_write() -> click.Option:
         ["--option", "-o"],
         multiple=True,
         metavar="KEY=VALUE",
-        callback=_check_pairs,
+        type=PAIR,
         shell_complete=complete_option,
         help="an option, as of a write; may be repeated",
     )
-
-
-def _check_pairs(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) -> tuple[str, ...]:
-    for pair in pairs:
-        key, equals, _ = pair.partition("=")
-        if not (key and equals) and not ctx.resilient_parsing:
-            raise click.BadParameter(f"{pair!r} has no key or no value: write KEY=VALUE", ctx, param)
-    return pairs
 
 
 def _say_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:

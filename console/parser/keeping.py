@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from lakelatch.console.parser.commands import Command, Group, option, options_of_a_write
+from lakelatch.console.parser.types import FILE_GROUP, NAMES
 from lakelatch.console.parser.values import cores, every, instant, table, tables
 
 
@@ -37,7 +38,7 @@ def commands() -> list[click.Command]:
             [
                 table(),
                 options_of_a_write(),
-                option("--by", metavar="COLUMN,...", help="columns to sort by (default: record key)"),
+                option("--by", type=NAMES, metavar="COLUMN,...", help="columns to sort by (default: record key)"),
                 option(
                     "--layout",
                     type=click.Choice(["linear", "z-order", "hilbert"], case_sensitive=False),
@@ -71,6 +72,7 @@ def _cancel() -> Group:
         "--file-group",
         "file_groups",
         multiple=True,
+        type=FILE_GROUP,
         metavar="PARTITION/FILE_ID",
         help="this part of a clustering alone (without a partition: ./FILE_ID); may be repeated",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from lakelatch.console.parser.commands import Command, option, options_of_a_write
+from lakelatch.console.parser.types import FILE, FILLED, PORT, Number, file_named
 from lakelatch.console.parser.values import every, table, tables
 
 _PORT = 8370
@@ -20,8 +21,13 @@ def commands() -> list[click.Command]:
             [
                 table(),
                 options_of_a_write(),
-                option("--draw", metavar="FILE", help="write a picture as well (.svg, .png, .pdf)"),
-                option("--trace", metavar="FILE", help="write a trace for ui.perfetto.dev as well (.json)"),
+                option(
+                    "--draw",
+                    type=file_named(".svg", ".png", ".pdf"),
+                    metavar="FILE",
+                    help="write a picture as well (.svg, .png, .pdf)",
+                ),
+                option("--trace", type=FILE, metavar="FILE", help="write a trace for ui.perfetto.dev as well (.json)"),
                 _limit("show the last so many instants (default: 50, with --json all)"),
             ],
         ),
@@ -32,9 +38,9 @@ def commands() -> list[click.Command]:
             [
                 tables(),
                 options_of_a_write(),
-                option("--port", type=int, default=_PORT, help="where it listens; 0: any that is free"),
-                option("--host", default="127.0.0.1", help="the address to listen on"),
-                every("time between two looks at a table", "1s"),
+                option("--port", type=PORT, default=_PORT, help="where it listens; 0: any that is free"),
+                option("--host", type=FILLED, metavar="HOST", default="127.0.0.1", help="the address to listen on"),
+                every("time between two looks at a table", "1s", most_s=3600),
                 option("--allow-actions", is_flag=True, help="let the page run services, call plans off, break locks"),
                 option("--open", is_flag=True, help="open it in the browser of this machine"),
             ],
@@ -55,7 +61,7 @@ def commands() -> list[click.Command]:
                 option(
                     "--timeout",
                     "timeout_s",
-                    type=click.FloatRange(min=1),
+                    type=Number(1, 86_400),
                     default=60.0,
                     metavar="SECONDS",
                     help="what one check may take",

@@ -7,6 +7,7 @@ from click.shell_completion import CompletionItem
 
 from lakelatch.console.parser.commands import Command, option, options_of_a_write
 from lakelatch.console.parser.completion import SHELLS
+from lakelatch.console.parser.types import FILE, FILE_TO_MAKE, FOLDER, PLACE, Number
 from lakelatch.torture.settings import PROVIDERS, ROLES, TortureSettings
 
 
@@ -30,8 +31,14 @@ def _demo() -> Command:
         [
             options_of_a_write(),
             option("--mode", type=click.Choice(["nbcc", "occ"]), help="concurrency control (default: nbcc)"),
-            option("--folder", default="demo-out", metavar="FOLDER", help="where to put the table and the drawings"),
-            option("--table", "place", default="", metavar="URI", help="put the table there, as s3://bucket/flights"),
+            option(
+                "--folder",
+                type=FOLDER,
+                default="demo-out",
+                metavar="FOLDER",
+                help="where to put the table and the drawings",
+            ),
+            option("--table", "place", type=PLACE, metavar="URI", help="put the table there, as s3://bucket/flights"),
             _number("--commits", 2, "commits of each feed (default: 6)"),
             _number("--buckets", 1, "buckets of each partition", default=2),
             _number("--rows", 1000, "use the first so many flights only"),
@@ -49,7 +56,7 @@ def _demo() -> Command:
             ),
             option(
                 "--seconds",
-                type=click.FloatRange(min=1),
+                type=Number(1, 86_400),
                 metavar="S",
                 help="how long small writers write (default: 10)",
             ),
@@ -75,11 +82,14 @@ def _torture() -> Command:
             option(
                 "--minutes", type=float, metavar="M", help=f"of faults on each provider (default: {known.minutes:g})"
             ),
-            option("--folder", default="torture-out", metavar="FOLDER", help="where tables and histories go"),
+            option(
+                "--folder", type=FOLDER, default="torture-out", metavar="FOLDER", help="where tables and histories go"
+            ),
             option("--resume", is_flag=True, help="go on with the run in the folder"),
-            option("--report", metavar="FILE", help="draw what happened, as one HTML file"),
+            option("--report", type=FILE, metavar="FILE", help="draw what happened, as one HTML file"),
             option(
                 "--ledger",
+                type=FILE_TO_MAKE,
                 metavar="FILE",
                 help="add each round to this file, and say how far all runs in it are from what is owed",
             ),

@@ -31,12 +31,15 @@ _FORMAT = Option(INCREMENTAL_FORMAT, one_of(LATEST_STATE, CDC), LATEST_STATE)
 
 
 def _time(key: str, text: str) -> str:
-    return parse_user_instant(text)
+    try:
+        return parse_user_instant(text)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{key}={text!r}: {error.message}") from None
 
 
 def _start(key: str, text: str) -> str:
     start = text.strip().lower()
-    return start if start in (EARLIEST, LATEST) else parse_user_instant(start)
+    return start if start in (EARLIEST, LATEST) else _time(key, start)
 
 
 def _columns(key: str, text: str) -> tuple[str, ...]:

@@ -40,8 +40,14 @@ class Option(Generic[T]):
     aliases: tuple[str, ...] = ()
 
     def of(self, values: Mapping[str, str]) -> T:
-        """Its value among others. Errors: `InvalidRequest`."""
-        return self.parse(self.key, str(values[self.key])) if self.key in values else self.default
+        """Its value among others. Errors: `InvalidRequest`, whose detail `option` is the key."""
+        if self.key not in values:
+            return self.default
+        try:
+            return self.parse(self.key, str(values[self.key]))
+        except InvalidRequest as error:
+            error.details.setdefault("option", self.key)
+            raise
 
 
 def option(key: str, parse: Parse[Any], default: Any = None, *aliases: str, secret: bool = False) -> Any:

@@ -35,12 +35,8 @@ def find_component(group: str, name: str, what: str, option: str) -> Any:
 
     Errors: `InvalidRequest` if the name is not installed, is claimed by two packages, or cannot be imported.
     """
-    installed = entry_points(group=group)
-    exact = [point for point in installed if point.name == name]
-    loose = [point for point in installed if "." not in name and point.name.lower() == name.lower()]
-    points = {point.value: point for point in exact or loose}
-    if not points:
-        raise InvalidRequest(_unknown(list(installed), name, what, option), option=option)
+    ensure_known(group, name, what, option)
+    points = {point.value: point for point in _named(group, name)}
     if len(points) > 1:
         raise InvalidRequest(
             f"{option}={name!r} is claimed by {' and '.join(sorted(points))}: uninstall one of the packages, or use "
@@ -48,6 +44,18 @@ def find_component(group: str, name: str, what: str, option: str) -> Any:
             option=option,
         )
     return _load(next(iter(points.values())), name, what, option)
+
+
+def ensure_known(group: str, name: str, what: str, option: str = "") -> None:
+    """Errors: `InvalidRequest` if nothing is registered under this name, as for `find_component`; loads nothing."""
+    if not _named(group, name):
+        raise InvalidRequest(_unknown(list(entry_points(group=group)), name, what, option), option=option)
+
+
+def _named(group: str, name: str) -> list[EntryPoint]:
+    installed = entry_points(group=group)
+    exact = [point for point in installed if point.name == name]
+    return exact or [point for point in installed if "." not in name and point.name.lower() == name.lower()]
 
 
 def _load(point: EntryPoint, name: str, what: str, option: str) -> Any:
@@ -80,7 +88,7 @@ def _unknown(points: list[EntryPoint], name: str, what: str, option: str) -> str
             missing.setdefault(_extra_of(point), []).append(point.name)
     shown = ", ".join(sorted(there)) or "none; install lakelatch itself, as with pip install lakelatch"
     more = "; ".join(f"{', '.join(sorted(names))} with pip install '{extra}'" for extra, names in missing.items())
-    return f"{option}={name!r} is no known {what}.{guess} Installed: {shown}" + (
+    return f"{option}{'=' * bool(option)}{name!r} is no known {what}.{guess} Installed: {shown}" + (
         f". Not installed: {more}" if more else ""
     )
 

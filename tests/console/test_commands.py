@@ -72,7 +72,7 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_shown(
 ) -> None:
     completion = committed(manager)
 
-    assert main(["timeline", storage.root, "--draw", str(tmp_path / name)]) == 1
+    assert main(["timeline", storage.root, "--draw", str(tmp_path / name)]) == 2
 
     shown = capsys.readouterr()
     assert told in shown.err.replace("\n", " ") and completion not in shown.out
@@ -113,22 +113,27 @@ def test_locks_shows_holders_and_writers(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["timeline", "{missing}"], "there is no table"),
         (["locks", "{table}", "-o", "hoodie.write.lock.provider=zookeper"], "Did you mean 'zookeeper'"),
         (["clean", "{table}", "-o", "hoodie.clean.commits.retained=0"], "keeps nothing for readers"),
         (["clean", "{table}", "-o", "hoodie.cleaner.policy=KEEP_ALL"], "KEEP_LATEST_COMMITS"),
     ],
 )
-def test_errors_end_with_one_and_say_what_to_do(
-    arguments: list[str], told: str, storage: LocalStorage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_wrong_value_of_an_option_of_a_table_ends_with_two_and_says_what_to_do(
+    arguments: list[str], told: str, storage: LocalStorage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    filled = [text.format(missing=tmp_path / "nothing", table=storage.root) for text in arguments]
-
-    assert main([*filled, "--json"]) == 1
+    assert main([*(text.format(table=storage.root) for text in arguments), "--json"]) == 2
 
     captured = capsys.readouterr()
     assert told in json.loads(captured.out)["message"]
     assert told in captured.err.replace("\n", " ")
+
+
+def test_a_path_without_a_table_ends_with_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["timeline", str(tmp_path / "nothing"), "--json"]) == 1
+
+    captured = capsys.readouterr()
+    assert "there is no table" in json.loads(captured.out)["message"]
+    assert "there is no table" in captured.err.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

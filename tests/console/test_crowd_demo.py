@@ -131,7 +131,7 @@ def test_more_writers_share_the_processes(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (["--writers", "1"], "'--writers': 1 is not in the range x>=2"),
-        (["--writers", "4", "--seconds", "0"], "'--seconds': 0.0 is not"),
+        (["--writers", "4", "--seconds", "0"], "'--seconds': '0' is out of range"),
         (["--writers", "4", "--services"], "leave out --services or --writers"),
         (["--writers", "4", "--commits", "3"], "leave out --commits or --writers"),
         (["--seconds", "3"], "name their number with --writers"),

@@ -63,7 +63,7 @@ def test_a_move_needs_no_name_of_the_old_locks_where_the_table_has_it(
     storage: LocalStorage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     move = ["locks", "migrate", storage.root, "--to", "in_process", "--json"]
-    assert main(move) == 1
+    assert main(move) == 2
     told = json.loads(capsys.readouterr().out)
     assert "--from is missing: neither the table's properties nor its log" in told["message"]
     manager_of(storage).begin().abort()
@@ -84,16 +84,16 @@ def test_a_table_that_was_made_here_and_names_no_locks_has_those_of_who_names_no
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "code", "told"),
     [
-        (["--from", "filesystem", "--to", "filesystem"], "the same"),
-        (["--from", "filesystem", "--to", "redis"], "hoodie.write.lock.redis.url"),
-        (["--from", "filesystem", "--to", "in_process", "-o", "hoodie.write.lock.provider=redis"], "--from and --to"),
+        (["--from", "filesystem", "--to", "filesystem"], 1, "the same"),
+        (["--from", "filesystem", "--to", "redis"], 1, "hoodie.write.lock.redis.url"),
+        (["--from", "filesystem", "--to", "storage", "-o", "hoodie.write.lock.provider=redis"], 2, "--from and --to"),
     ],
 )
 def test_a_move_that_cannot_be_made_changes_nothing(
-    arguments: list[str], told: str, storage: LocalStorage, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], code: int, told: str, storage: LocalStorage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["locks", "migrate", storage.root, *arguments, "--json"]) == 1
+    assert main(["locks", "migrate", storage.root, *arguments, "--json"]) == code
     assert told in json.loads(capsys.readouterr().out)["message"]
     manager_of(storage).begin().abort()

@@ -78,7 +78,7 @@ def test_errors_name_the_reference(
     captured = capsys.readouterr()
     assert SECRET not in captured.out + captured.err
     if "provider" in option:
-        assert code == 1 and "hoodie.write.lock.provider='<env:LAKE>' is no known lock provider" in captured.err
+        assert code == 2 and "hoodie.write.lock.provider='<env:LAKE>' is no known lock provider" in captured.err
 
 
 def test_results_name_it_too(

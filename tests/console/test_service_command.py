@@ -15,9 +15,9 @@ from live_table import LiveTable
 
 from lakelatch.console.commands.maintenance.service_loop import ServiceLoop
 from lakelatch.console.main import main
-from lakelatch.console.parser.values import duration_s
+from lakelatch.console.parser.types import duration_s
 from lakelatch.engine.run.report import DONE, FAILED, MaintenanceReport, ServiceRun
-from lakelatch.errors import Unavailable
+from lakelatch.errors import InvalidRequest, Unavailable
 from lakelatch.testing.clock import ManualSystem
 
 COMMITS = "hoodie.compact.inline.max.delta.commits"
@@ -91,7 +91,7 @@ def test_a_stop_ends_the_wait_and_the_round() -> None:
 def test_times_between_rounds() -> None:
     assert [duration_s(text) for text in ("90", "30s", "1m", "2H", "1d")] == [90, 30, 60, 7200, 86_400]
     for text in ("", "0m", "1 week", "-1s", "1.5h"):
-        with pytest.raises(ValueError, match="write 30s, 1m, 2h or 1d"):
+        with pytest.raises(InvalidRequest, match="write 30s, 1m, 2h or 1d"):
             duration_s(text)
 
 
@@ -131,5 +131,5 @@ def test_a_signal_ends_it_well(tmp_path: Path, number: signal.Signals) -> None:
 
 def test_wrong_options_end_it_before_anything_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call = ["service", "run", "--once", "--cores", "0", str(tmp_path)]
-    assert main([*call, "-o", f"{COMMITS}=no"]) == 1 and COMMITS in capsys.readouterr().err
+    assert main([*call, "-o", f"{COMMITS}=no"]) == 2 and COMMITS in capsys.readouterr().err
     assert main([*call, "--every", "often"]) == 2 and "'often'" in capsys.readouterr().err

@@ -107,6 +107,15 @@ def test_sizes_are_known_of_each_extra(source_tree: Any, dependencies: dict[str,
     assert set(told) == {"", *dependencies["extras"]()} - {"dev", "demo"}, "run .ci/dependencies sizes"
 
 
+def test_the_first_page_says_what_is_saved_without_spark(source_tree: Any) -> None:
+    told = json.loads((source_tree.root / "docs" / "evidence" / "sizes.json").read_text())["extras"]
+    core = told[""]["megabytes"]
+    more = {extra: told[extra]["megabytes"] - core for extra in ("spark", "console", "ui")}
+    without = core + more["console"] + more["ui"]
+    assert 0.3 < without / (without + more["spark"]) < 0.36
+    assert "'lakelatch[console,ui]'`, in a third of the space" in (source_tree.root / "docs" / "start.md").read_text()
+
+
 def test_goals_that_are_met_in_part_or_not_are_told_apart() -> None:
     goals = runpy.run_path(str(SCRIPTS / "evidence-page"))["_goals"]
     rows = (

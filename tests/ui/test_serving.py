@@ -97,10 +97,10 @@ def test_a_path_that_is_no_table_and_a_port_in_use_are_said(
         port = str(taken.getsockname()[1])
         assert main(["ui", storage.root, "--port", port]) == 1
         assert f"--port {port} is in use" in capsys.readouterr().err
-    assert main(["ui", storage.root, "--port", "70000"]) == 1
-    assert "--port 70000" in capsys.readouterr().err
+    assert main(["ui", storage.root, "--port", "70000"]) == 2
+    assert "'--port': 70000" in capsys.readouterr().err
     for host in ("192.0.2.1", "0.0.0.0"):
-        assert main(["ui", storage.root, "--host", host, "--port", "0"]) == 1
+        assert main(["ui", storage.root, "--host", host, "--port", "0"]) == 2
         assert f"--host {host}" in capsys.readouterr().err
 
 
@@ -168,7 +168,7 @@ def test_a_trace_has_a_track_for_each_writer_and_a_flow_to_each_winner(
     events = json.loads(file.read_text())["traceEvents"]
     (slice_,) = [event for event in events if event["ph"] == "X"]
     assert slice_["args"]["requested"] == done.instant and slice_["dur"] > 0 and slice_["name"] == "upsert"
-    assert main(["timeline", storage.root, "--trace", str(tmp_path / "no" / "trace.json")]) == 1
+    assert main(["timeline", storage.root, "--trace", str(tmp_path / "no" / "trace.json")]) == 2
     assert "--trace" in capsys.readouterr().err
     winner = Entry("20260101000000000", "20260101000005000", "deltacommit", "completed", "upsert", "hourly")
     loss = Loss(

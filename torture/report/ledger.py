@@ -93,7 +93,7 @@ def read_ledger(ledger: Path) -> list[Line]:
     try:
         texts = ledger.read_text(encoding="utf-8").splitlines() if ledger.exists() else []
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"--ledger {ledger} cannot be read ({error}): name a file") from error
+        raise InvalidRequest(f"--ledger {ledger} cannot be read ({error}): name a file", option="--ledger") from error
     return [_line_of(ledger, number, text) for number, text in enumerate(texts, start=1)]
 
 
@@ -112,7 +112,9 @@ def add_rounds(ledger: Path, run_folder: Path, system: System = REAL_SYSTEM) -> 
         with ledger.open("a", encoding="utf-8") as file:
             file.write("".join(json.dumps(line, sort_keys=True) + "\n" for line in fresh))
     except OSError as error:
-        raise InvalidRequest(f"--ledger {ledger} cannot be written ({error}): name another file") from error
+        raise InvalidRequest(
+            f"--ledger {ledger} cannot be written ({error}): name another file", option="--ledger"
+        ) from error
     return Owed.after([*lines, *fresh])
 
 
@@ -155,7 +157,9 @@ def _line_of(ledger: Path, number: int, text: str) -> Line:
             return dict(line)
     except (ValueError, AttributeError):
         pass
-    raise InvalidRequest(f"line {number} of --ledger {ledger} tells of no round: name another file, or mend the line")
+    raise InvalidRequest(
+        f"line {number} of --ledger {ledger} tells of no round: name another file, or mend the line", option="--ledger"
+    )
 
 
 def day(system: System = REAL_SYSTEM) -> str:

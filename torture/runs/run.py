@@ -29,7 +29,10 @@ Progress = Callable[[str, str], None]
 def begin_run(folder: Path, settings: TortureSettings) -> None:
     """Makes the folder of a new run. Errors: `InvalidRequest` if there is one already."""
     if (folder / _SETTINGS).exists():
-        raise InvalidRequest(f"{folder} holds a run already: go on with it by --resume, or name another folder")
+        raise InvalidRequest(
+            f"--folder {folder} holds a run already: go on with it by --resume, or name another folder",
+            option="--folder",
+        )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _SETTINGS).write_text(json.dumps(settings.to_json(), indent=1))
 
@@ -39,7 +42,10 @@ def settings_of(folder: Path) -> TortureSettings:
     try:
         return TortureSettings.of_json(json.loads((folder / _SETTINGS).read_text()))
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InvalidRequest(f"{folder} holds no run that could be resumed or reported on ({error})") from error
+        raise InvalidRequest(
+            f"--folder {folder} holds no run that could be resumed or reported on ({error}): name another one",
+            option="--folder",
+        ) from error
 
 
 def verdicts_of(folder: Path) -> dict[Path, dict[str, Any]]:

@@ -7,17 +7,15 @@ from rich.table import Column, Table
 
 from lakelatch.console.base.invocation import Invocation, Outcome, and_more
 from lakelatch.engine.calls import execute_cancel, open_cancellations, request_cancel
-from lakelatch.errors import InvalidRequest
 from lakelatch.transactions.base.cancel_requests import CancelRequest
 
 _SHOWN = 2
 
 
-def request(call: Invocation, instant: str, file_groups: tuple[str, ...]) -> Outcome:
+def request(call: Invocation, instant: str, file_groups: tuple[tuple[str, str], ...]) -> Outcome:
     """Requests a cancellation, and says what is requested by now."""
     call.open_table()
-    groups = [_file_group(text) for text in file_groups] or None
-    asked = request_cancel(call.table, instant, call.options, groups)
+    asked = request_cancel(call.table, instant, call.options, file_groups or None)
     if asked is None:
         call.console.print(f"{instant} was aborted before: nothing is left to do")
         return 0, {"instant": instant, "state": "aborted"}
@@ -50,15 +48,6 @@ def show(call: Invocation) -> Outcome:
         table.add_row(one.instant, one.action, escape(part))
     call.console.print(table)
     return 0, [_to_json(one) for one in found]
-
-
-def _file_group(text: str) -> tuple[str, str]:
-    partition, slash, file_id = text.rpartition("/")
-    if not slash or not file_id:
-        raise InvalidRequest(
-            f"--file-group {text!r}: write PARTITION/FILE_ID, or ./FILE_ID where there are no partitions"
-        )
-    return ("" if partition == "." else partition), file_id
 
 
 def _to_json(asked: CancelRequest) -> dict[str, object]:

@@ -32,14 +32,14 @@ def compact(call: Invocation, cores: int) -> Outcome:
     return _show_results(call, "compact", results, describe, waiting_plans(call.table, call.options))
 
 
-def cluster(call: Invocation, by: str | None, layout: str | None, cores: int) -> Outcome:
+def cluster(call: Invocation, by: Sequence[str] | None, layout: str | None, cores: int) -> Outcome:
     """Executes waiting clusterings and another one; plans of other processes and engines are shown as waiting."""
     from lakelatch.engine.calls import cluster_on
     from lakelatch.engine.services.service import waiting
     from lakelatch.timeline.actions import CLUSTERING
     from lakelatch.timeline.plans.clustering_plan import LAYOUT, SORT_COLUMNS
 
-    said = {SORT_COLUMNS: by, LAYOUT: layout}
+    said = {SORT_COLUMNS: ",".join(by or ()), LAYOUT: layout}
     options = {**call.options, **{key: value for key, value in said.items() if value}}
     results = _rewritten(call, cores, "cluster", lambda executor: cluster_on(executor, call.table, options))
 

@@ -76,6 +76,11 @@ class Call(Mapping[str, str]):
         made._values = {**self._values, **more}
         return made
 
+    def check(self) -> None:
+        """Reads each value that is given, whatever it is for. Errors: `InvalidRequest`."""
+        for one in OPTIONS:
+            one.of(self._values)
+
     def write(self) -> WriteOptions:
         """The options of a write."""
         return WriteOptions.from_options(self._values, self._parsed)
