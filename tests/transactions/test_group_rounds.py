@@ -10,7 +10,7 @@ from group_members import Writer, begin, committed, slots
 from one_table import Table
 
 from lakelatch import failpoints
-from lakelatch.errors import Unavailable
+from lakelatch.errors import CommitUnknown, Unavailable
 from lakelatch.storage import MemoryStorage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.instant import TIMELINE_FOLDER
@@ -162,6 +162,37 @@ def test_a_member_asks_again_if_its_file_could_not_be_asked_for(table: Table) ->
     owner = of_process(table, FaultyStorage(table.storage, before=before), "b")
     owner.commit()
     assert failed and owner.instant in table.completed()
+
+
+REQUEST_S = 0.01
+
+
+def test_files_that_come_one_after_the_other_are_waited_for_as_long_as_they_come(table: Table) -> None:
+    """However many there are. Who waits makes none of them, and does not ask for each."""
+    others = [ready(table, f"{number:02}") for number in range(30)]
+    leader, asked, slot_ns = begin(table, "leader"), list[tuple[str, str]](), list[int]()
+
+    def before(operation: str, path: str) -> None:
+        asked.append((operation, path))
+        if operation == "put_if_absent" and path.startswith(READY_FOLDER):
+            table.system.advance(REQUEST_S)
+        elif (operation, path) == ("read", slot_path(1)) and not slot_ns:
+            with failpoints.active("commit.after_slot=raise"), pytest.raises(CommitUnknown):
+                leader.commit()
+            slot_ns.append(table.system.monotonic_ns())
+        elif (operation, path) == ("list", TIMELINE_FOLDER) and slot_ns:
+            made = (table.system.monotonic_ns() - slot_ns[0]) / 1e9 / REQUEST_S
+            log = leader.manager.context.log
+            for event in table.events()[: int(made)]:
+                log.projections.show(event, log.content)
+
+    owner = of_process(table, FaultyStorage(table.storage, before=before), "z")
+    owner.commit()
+    assert slots(table) == [committed(leader, *others, owner)]
+    files = {event.path for event in table.events()}
+    assert not [path for operation, path in asked if operation == "put_if_absent" and path in files]
+    assert asked.count(("list", TIMELINE_FOLDER)) < len(files) / 2
+    assert table.system.monotonic_ns() - slot_ns[0] >= REQUEST_S * len(files) * 1e9
 
 
 def test_records_of_what_has_ended_since_are_not_read(table: Table) -> None:

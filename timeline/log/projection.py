@@ -161,10 +161,6 @@ class Projections:
             return False
         return inflight(event.instant, event.action).file_name in listing.listed
 
-    def are_awaited(self, events: Sequence[Event], listing: Snapshot) -> bool:
-        """The same of any of these."""
-        return any(self.is_awaited(event, listing) for event in events)
-
     def _show(
         self,
         event: Event,

@@ -27,6 +27,7 @@ from lakelatch.timeline.log.events import COMPLETE, WITHDRAW, Event
 from lakelatch.timeline.log.lock_names import agree
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.attempts.awaited_files import AwaitedFiles
 from lakelatch.transactions.attempts.checks import At
 from lakelatch.transactions.attempts.intent import Place
 from lakelatch.transactions.attempts.ready_commit import WRONG_VALUES, GroupMember, ReadyCommit, Unfit
@@ -229,22 +230,27 @@ class Turn:
             self._listing = self._context.log.snapshots.list()
 
     def _with_files(self, listing: Snapshot) -> Snapshot:
-        """A listing with the files of the tail's slot, whose writer is making them; as it is if that takes too long."""
-        log, system = self._context.log, self._context.system
-        until_ns = system.monotonic_ns() + self._turn_ns
-        while log.projections.are_awaited(self._tail.events, listing) and system.monotonic_ns() < until_ns:
-            system.sleep(self._turn_ns / _LOOKS / 1e9)
-            listing = log.snapshots.list()
+        """A listing with the files of the tail's slot, whose writer is making them; as it is if that makes no more."""
+        files = self._files(self._tail.events, self._turn_ns)
+        while not files.are_there(listing) and not files.are_late:
+            files.pause()
+            listing = self._context.log.snapshots.list()
         return listing
 
     def _wait_for_files(self, events: Sequence[Event], time_ns: float, ensure_in_time: Callable[[], None]) -> bool:
-        log = self._context.log
+        files = self._files(events, time_ns)
+        while True:
+            with suppress(Unavailable):
+                listing, self._listing = self._listing, None
+                if files.are_there(self._context.log.snapshots.list() if listing is None else listing):
+                    return True
+            ensure_in_time()
+            if files.are_late:
+                return False
+            files.pause()
 
-        def are_there() -> bool:
-            listing, self._listing = self._listing, None
-            return not log.projections.are_awaited(events, log.snapshots.list() if listing is None else listing)
-
-        return self._wait_until(are_there, time_ns, time_ns / _LOOKS_GATHERING, ensure_in_time)
+    def _files(self, events: Sequence[Event], time_ns: float) -> AwaitedFiles:
+        return AwaitedFiles(self._context.log, self._context.system, events, time_ns, self._request_ns)
 
     def _wait_until(
         self, is_so: Callable[[], bool], time_ns: float, pause_ns: float, ensure_in_time: Callable[[], None]

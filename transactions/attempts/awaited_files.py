@@ -1,0 +1,47 @@
+"""The completed files of a slot of several commits, for those who wait while its writer makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakelatch.system import System
+from lakelatch.timeline.log.commit_log import CommitLog
+from lakelatch.timeline.log.events import Event
+from lakelatch.timeline.snapshot import Snapshot
+
+_LOOKS = 40  # for one file, within the time that it may take
+_LOOKS_LEAST = 2
+
+
+class AwaitedFiles:
+    """Files that are late once none of them has come for `time_ns`, however many there are.
+
+    Where each of them waits for the one before it, a file takes as long as a request. Then who waits for many looks
+    again when half of them may be there, or the looks of all who wait would slow down whoever makes them.
+    """
+
+    def __init__(
+        self, log: CommitLog, system: System, events: Sequence[Event], time_ns: float, request_ns: float
+    ) -> None:
+        self._log, self._system, self._events = log, system, events
+        self._time_ns, self._request_ns = time_ns, request_ns
+        self._left = len(events)
+        self._until_ns = system.monotonic_ns() + time_ns
+
+    def are_there(self, listing: Snapshot) -> bool:
+        """Whether all of them are, by a listing."""
+        left = sum(self._log.projections.is_awaited(event, listing) for event in self._events)
+        if left < self._left:
+            self._left, self._until_ns = left, self._system.monotonic_ns() + self._time_ns
+        return not left
+
+    @property
+    def are_late(self) -> bool:
+        """Whether no more of them have come for a while, so that whoever makes them may be dead."""
+        return self._system.monotonic_ns() >= self._until_ns
+
+    def pause(self) -> None:
+        """Until it is worth another look."""
+        in_a_row_ns = 0 if self._events[0].at_once else self._left * self._request_ns / 2
+        pause_ns = min(max(self._time_ns / _LOOKS, in_a_row_ns), self._time_ns / _LOOKS_LEAST)
+        self._system.sleep(pause_ns / 1e9)
