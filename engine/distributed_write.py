@@ -150,7 +150,7 @@ def begin_write(
             option=TABLE_TYPE,
         )
     with open_manager(storage, write_options.manager, config=table.config, is_new=table.is_new) as manager:
-        manager.recover()
+        manager.recover_before_write()
         transaction = manager.begin(write_options.action_on(table.config.table_type))
         transaction.hand_over()
         if transaction.asks_for_marker_server:

@@ -240,7 +240,7 @@ class _RowsWrite(Write):
 def _write(
     rows: Rows, table: OpenedTable, manager: TransactionManager, options: WriteOptions, services: ServiceOptions
 ) -> CommitResult:
-    manager.recover()
+    manager.recover_before_write()
     options = options.on(table.config)
     part = part_of_thread()
     if part is not None and part.leads:
@@ -309,7 +309,7 @@ def delete_partitions(
     table = open_existing(open_storage(path, write_options.manager.storage), write_options)
     _check_names(table, names)
     with open_manager(table.storage, write_options.manager, system, config=table.config) as manager:
-        manager.recover()
+        manager.recover_before_write()
         result = _Deletion(table, manager, write_options, matching(names)).committed()
         return after_commit(result, ServiceContext(table, manager, NO_TASKS), service_options)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
-from lakelatch.errors import CorruptTable, InvariantBroken, LakelatchError, TransactionEnded
+from lakelatch.errors import CorruptTable, InvariantBroken, LakelatchError, LockTimeout, TransactionEnded
 from lakelatch.failpoints import failpoint
 from lakelatch.heartbeat.beat import stopped_on_error
 from lakelatch.heartbeat.contract import LEASE
@@ -325,6 +325,17 @@ class TransactionManager:
         except LakelatchError as error:
             _log.info("it is not known without the lock what there is to do: %s", error)
             return False
+
+    def recover_before_write(self) -> None:
+        """`recover`, but for what would have to wait too long for the table's lock: that is left to the next writer.
+
+        A write needs nothing of it, and where many find the same dead writer, most of them find the lock taken.
+        """
+        try:
+            self.recover()
+        except LockTimeout as error:
+            self.memory.recovered_ns = self.context.system.monotonic_ns()
+            _log.warning("what dead writers have left is left to the next writer: %s", error)
 
     def recover(self) -> list[str]:
         """Rolls back what dead writers left, each once, and finishes rollbacks; returns the instants rolled back.

@@ -402,7 +402,7 @@ class TablesTransaction:
         if part is None:
             raise InvariantBroken(f"the read of {without_secrets(path)} is no part of its transaction")
         with self._manager_of(path) as manager:
-            manager.recover()
+            manager.recover_before_write()
             hold_read(manager, part, self.mark_of(path))
 
     def _manager_of(self, path: str) -> AbstractContextManager[TransactionManager]:

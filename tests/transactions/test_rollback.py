@@ -8,15 +8,16 @@ from bare_table import add_file, commit, timeline_names, write
 from one_table import Table
 
 from lakelatch import failpoints
-from lakelatch.errors import LakelatchError, TransactionEnded, Unavailable
+from lakelatch.errors import LakelatchError, LockTimeout, TransactionEnded, Unavailable
 from lakelatch.heartbeat.beat import Heartbeat
 from lakelatch.heartbeat.contract import HEARTBEAT_FOLDER, Beat, HeartbeatSettings, heartbeat_path
-from lakelatch.locks.contract import LockScope
+from lakelatch.locks.contract import TABLE_KEY, LockScope
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.testing.faults.storage import LOST_BEFORE, Fault, FaultyStorage
 from lakelatch.timeline.instant import TIMELINE_FOLDER, requested
 from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, slot_path
 from lakelatch.timeline.snapshot import Snapshot
+from lakelatch.transactions.base.elision import OFF
 from lakelatch.transactions.manager import TransactionManager
 from lakelatch.transactions.markers.direct import OPEN_FOLDER
 from lakelatch.transactions.transaction import Transaction
@@ -91,6 +92,22 @@ def test_a_dead_writer_is_rolled_back_once(table: Table, beat: str) -> None:
         commit(dead, stat)
     commit(alive, add_file(alive, "a"))
     assert table.manager().recover() == [] and table.leftovers() == []
+
+
+def test_a_write_does_not_need_the_rollback_of_others(table: Table) -> None:
+    """Where the lock is not to be had, the next writer may see to it."""
+    table.elision = OFF
+    dead = table.manager().begin()
+    table.expire(dead.instant)
+    writer = table.manager(lock_timeout_s=0.05)
+    with table.provider().acquire(TABLE_KEY, 1.0):
+        with pytest.raises(LockTimeout):
+            table.manager(lock_timeout_s=0.05).recover()
+        writer.recover_before_write()
+        transaction = writer.begin()
+        stat = add_file(transaction, "a")
+    commit(transaction, stat)
+    assert table.manager().recover() == [dead.instant]
 
 
 def test_a_rollback_under_way_keeps_its_markers_from_a_recovery_that_listed_before_it_began(table: Table) -> None:
