@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 
 from lakelatch.heartbeat.contract import (
     HEARTBEAT_FOLDER,
@@ -56,14 +58,28 @@ class Observer:
         """
         if not instants:
             return []
-        beats = {instant: self.beat_of(instant) for instant in instants}
+        beats = self._beats_of(instants)
         leased = {instant for instant, beat in beats.items() if beat is not None and beat.proof == LEASE}
         dead = leased - self._holders() if leased and self._provider is not None else set()
         rest = [instant for instant in instants if instant not in leased]
         if rest:
             now_ms = self.storage_time_ms()
-            dead.update(instant for instant in rest if self._is_dead(instant, beats[instant], now_ms))
+
+            def judge(instant: str) -> None:
+                if self._is_dead(instant, beats[instant], now_ms):
+                    dead.add(instant)
+
+            self._storage.together(*(partial(judge, instant) for instant in rest))
         return [instant for instant in instants if instant in dead]
+
+    def _beats_of(self, instants: Iterable[str]) -> dict[str, Beat | None]:
+        beats: dict[str, Beat | None] = {}
+
+        def read(instant: str) -> None:
+            beats[instant] = self.beat_of(instant)
+
+        self._storage.together(*(partial(read, instant) for instant in instants))
+        return beats
 
     def is_silent(self, *paths: str) -> bool:
         """Whether the last of these files is older than a beat may be, for writers that do not beat; False for none."""
@@ -75,8 +91,8 @@ class Observer:
 
     def oldest_start_slot(self, default: int) -> int:
         """The lowest slot that any transaction with a heartbeat file may still have to read."""
-        beats = [self.beat_of(instant) for instant in self.instants()]
-        return min((beat.start_slot + 1 for beat in beats if beat is not None), default=default)
+        beats = self._beats_of(self.instants())
+        return min((beat.start_slot + 1 for beat in beats.values() if beat is not None), default=default)
 
     def _holders(self) -> set[str]:
         """Instants whose writers hold their leases; asked after the beats were read, as leases come before beats."""

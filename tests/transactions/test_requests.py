@@ -11,12 +11,14 @@ from bare_table import add_file, commit, write
 from one_table import Table, own_file
 from storages.counting import CountingStorage
 
+from lakelatch.heartbeat.contract import heartbeat_path
 from lakelatch.locks.contract import LockScope
 from lakelatch.system import REAL_SYSTEM
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.transactions.manager import TransactionManager
+from lakelatch.transactions.markers.files import MARKERS_FOLDER
 
 
 @pytest.fixture
@@ -172,3 +174,33 @@ def test_a_recovery_beside_a_live_writer(manager: TransactionManager, storage: C
     storage.forget()
     assert manager.recover() == []
     expect(storage, 10, 6)
+
+
+def test_many_writers_are_judged_side_by_side(table: Table, storage: CountingStorage) -> None:
+    """Two requests for each, and the storage's time."""
+    begun = [table.manager().begin() for _ in range(20)]
+    late = table.manager()
+    storage.forget()
+    assert late.context.observer.dead([one.instant for one in begun]) == []
+    assert len(storage.calls) == 2 * len(begun) + 2 and storage.steps == 4, storage.story()
+
+
+def test_a_recovery_leaves_to_their_owners_what_they_are_about_to_remove(
+    table: Table, manager: TransactionManager, storage: CountingStorage
+) -> None:
+    """Of what has ended, claim and markers are there when it lists them, and gone when it knows who is dead."""
+    owner = manager.begin()
+    file = add_file(owner, "a")
+    paths = [heartbeat_path(owner.instant), *storage.walk(f"{MARKERS_FOLDER}/{owner.instant}")]
+    left = {path: storage.read(path) for path in paths}
+    commit(owner, file)
+    for path, data in left.items():
+        storage.put(path, data)
+
+    def remove() -> None:
+        storage.delete_at_once(paths)
+        storage.forget()
+
+    storage.before("put", ".hoodie/.lakelatch/now", remove)
+    assert len(paths) == 2 and table.manager().recover() == []
+    assert not [call for call in storage.calls if call.operation.startswith("delete")], storage.story()

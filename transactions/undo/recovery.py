@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from lakelatch.errors import CorruptTable, TransactionEnded
 from lakelatch.heartbeat.contract import heartbeat_path
@@ -63,7 +63,10 @@ def recover(context: TransactionContext) -> list[str]:
     if abortable:  # one of them may have completed, and its completed file was removed
         ensure_none_lost(context.log, tail, since=min(one.requested for one in abortable))
     rolled_back += [one.requested for one in abortable if roll_back(context, one.requested, one.action)]
-    for left in _not_pending(context, dead - on_timeline):
+    left_over = _not_pending(context, dead - on_timeline)
+    if left_over:  # again: what others have just ended they are removing themselves
+        beating, noted, marked = _look_at_leftovers(context)
+    for left in (one for one in left_over if one in beating | noted | marked):
         if left not in noted | marked and not _is_still_dead(context, left):
             continue  # it has been given up since it was listed, and its time may be another one's by now
         if not may_be_beginning(context, left, context.log.tail()):
@@ -127,18 +130,24 @@ def _look_at_all(context: TransactionContext) -> tuple[Tail, set[str], set[str],
 
     The listings may come in any order: for each suspect the heartbeat is read again, and then the log.
     """
-    log, storage = context.log, context.storage
-    tail = log.tail()
+    tail = context.log.tail()
     looked: list[Tail] = []
+    leftovers = _look_at_leftovers(context, lambda: looked.append(context.log.look(tail)))
+    return looked[0], *leftovers
+
+
+def _look_at_leftovers(context: TransactionContext, *beside: Callable[[], None]) -> tuple[set[str], set[str], set[str]]:
+    """The instants that have a heartbeat, notes, and markers or an opening; other requests are made beside."""
+    storage = context.storage
     beating, noted, marked = set[str](), set[str](), set[str]()
     storage.together(
-        lambda: looked.append(log.look(tail)),
+        *beside,
         lambda: beating.update(context.observer.instants()),
         lambda: noted.update(noted_instants(storage)),
         lambda: marked.update(instants_with_markers(storage)),
         lambda: marked.update(open_instants(storage)),
     )
-    return looked[0], beating, noted, marked
+    return beating, noted, marked
 
 
 def _is_still_dead(context: TransactionContext, instant: str) -> bool:
