@@ -65,11 +65,11 @@ class Observer:
         if rest:
             now_ms = self.storage_time_ms()
 
-            def judge(instant: str) -> None:
+            def ask(instant: str) -> None:
                 if self._is_dead(instant, beats[instant], now_ms):
                     dead.add(instant)
 
-            self._storage.together(*(partial(judge, instant) for instant in rest))
+            self._storage.together(*(partial(ask, instant) for instant in rest))
         return [instant for instant in instants if instant in dead]
 
     def _beats_of(self, instants: Iterable[str]) -> dict[str, Beat | None]:

@@ -231,7 +231,7 @@ PLANTED: dict[str, Mistake] = {
         "_sweep",
         (("for path in outputs.tombstones:", "for path in ():"),),
         seeds=100,
-        first=100,
+        first=700,
         stocked=True,
     ),
     "a copy-on-write commit does not look at what it merged": Mistake(

@@ -176,7 +176,7 @@ def test_a_recovery_beside_a_live_writer(manager: TransactionManager, storage: C
     expect(storage, 10, 6)
 
 
-def test_many_writers_are_judged_side_by_side(table: Table, storage: CountingStorage) -> None:
+def test_many_writers_are_looked_at_side_by_side(table: Table, storage: CountingStorage) -> None:
     """Two requests for each, and the storage's time."""
     begun = [table.manager().begin() for _ in range(20)]
     late = table.manager()
