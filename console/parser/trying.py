@@ -7,7 +7,7 @@ from click.shell_completion import CompletionItem
 
 from lakelatch.console.parser.commands import Command, option, options_of_a_write
 from lakelatch.console.parser.completion import SHELLS
-from lakelatch.console.parser.types import FILE, FILE_TO_MAKE, FOLDER, PLACE, Number
+from lakelatch.console.parser.types import FILE_TO_MAKE, FOLDER, PLACE, Number
 from lakelatch.torture.settings import PROVIDERS, ROLES, TortureSettings
 
 
@@ -86,7 +86,7 @@ def _torture() -> Command:
                 "--folder", type=FOLDER, default="torture-out", metavar="FOLDER", help="where tables and histories go"
             ),
             option("--resume", is_flag=True, help="go on with the run in the folder"),
-            option("--report", type=FILE, metavar="FILE", help="draw what happened, as one HTML file"),
+            option("--report", type=FILE_TO_MAKE, metavar="FILE", help="draw what happened, as one HTML file"),
             option(
                 "--ledger",
                 type=FILE_TO_MAKE,

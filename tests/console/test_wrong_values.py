@@ -58,7 +58,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "seconds": ("0", "nan", "inf", "x"),
     "provider": ("", "zookeper", "Redis"),
     "minutes": ("0", "nan", "x"),
-    "report": ("", "no/report.html"),
+    "report": ("", ".", "a-file/report.html"),
     "ledger": (".", "a-file", "a-file/ledger"),
     "seed": ("x",),
     "round_s": ("1", "nan", "x"),

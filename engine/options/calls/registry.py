@@ -73,7 +73,7 @@ class Call(Mapping[str, str]):
     def having(self, more: Mapping[str, str]) -> Call:
         """The same call with other values of some options, by normalised keys."""
         made = Call()
-        made._values = {**self._values, **more}
+        made._values, made._parsed = {**self._values, **more}, {}
         return made
 
     def check(self) -> None:

@@ -98,7 +98,8 @@ def test_a_call_with_other_values_leaves_the_first_as_it_is() -> None:
     call = Call({"hoodie.table.name": "trips", "hoodie.clean.commits.retained": 7})
     changed = call.having({"hoodie.clean.commits.retained": "8"})
     assert changed.services().cleaning.commits == 8 and changed.write().table_name == "trips"
-    assert call.services().cleaning.commits == 7
+    assert call.having({"hoodie.clean.commits.retained": "9"}).services().cleaning.commits == 9
+    assert call.services().cleaning.commits == 7 and Call().services().cleaning.commits not in (7, 8, 9)
 
 
 def test_what_a_call_is_not_asked_for_is_not_parsed() -> None:
