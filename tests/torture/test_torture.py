@@ -104,7 +104,7 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(tmp_path: Path) -> None:
     first = (rounds / "0001-filesystem/verdict.json").read_bytes()
     (rounds / "0002-filesystem/history").mkdir(parents=True)  # of a run that was killed in its second round
     again = torture(tmp_path, "--minutes", "0.06", "--provider", "filesystem")
-    assert again.returncode == 1 and "--resume" in again.stderr
+    assert again.returncode == 2 and "--resume" in again.stderr
     assert torture(tmp_path, "--resume", "--minutes", "0.3").returncode == 0
     assert sorted(path.name for path in rounds.iterdir()) == ["0001-filesystem", "0002-filesystem"]
     assert (rounds / "0001-filesystem/verdict.json").read_bytes() == first
