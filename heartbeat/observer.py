@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -64,22 +64,13 @@ class Observer:
         rest = [instant for instant in instants if instant not in leased]
         if rest:
             now_ms = self.storage_time_ms()
-
-            def ask(instant: str) -> None:
-                if self._is_dead(instant, beats[instant], now_ms):
-                    dead.add(instant)
-
-            self._storage.together(*(partial(ask, instant) for instant in rest))
+            are_dead = self._storage.together(*(partial(self._is_dead, one, beats[one], now_ms) for one in rest))
+            dead.update(one for one, is_dead in zip(rest, are_dead, strict=True) if is_dead)
         return [instant for instant in instants if instant in dead]
 
-    def _beats_of(self, instants: Iterable[str]) -> dict[str, Beat | None]:
-        beats: dict[str, Beat | None] = {}
-
-        def read(instant: str) -> None:
-            beats[instant] = self.beat_of(instant)
-
-        self._storage.together(*(partial(read, instant) for instant in instants))
-        return beats
+    def _beats_of(self, instants: Sequence[str]) -> dict[str, Beat | None]:
+        beats = self._storage.together(*(partial(self.beat_of, instant) for instant in instants))
+        return dict(zip(instants, beats, strict=True))
 
     def is_silent(self, *paths: str) -> bool:
         """Whether the last of these files is older than a beat may be, for writers that do not beat; False for none."""

@@ -17,10 +17,10 @@ from lakelatch.format.evolution import conform
 from lakelatch.format.file_slices import FileSlice
 from lakelatch.format.log.blocks import LogEntries, read_log_file
 from lakelatch.format.log.native import read_native_log
+from lakelatch.format.merge.reading_ahead import read_each
 from lakelatch.format.names import LogFile, parse_data_file
 from lakelatch.format.tombstones import ensure_tombstone
 from lakelatch.storage.contract import Storage
-from lakelatch.storage.reading_ahead import read_each
 from lakelatch.timeline.log.whole_timeline import WholeTimeline
 
 

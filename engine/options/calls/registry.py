@@ -42,60 +42,59 @@ _REMEMBERED_MAX = 64
 _SLIP = 0.96  # so near to a known key that it is a typing error, even where all keys with that prefix have no effect
 
 
+class _Given:
+    """Normalised options, and what was read from them: one is of no use with the other's of another call."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self.values = values
+        self.parsed: dict[type, Any] = {}
+
+
 class Call(Mapping[str, str]):
     """The options of one call, by key: normalised once, and parsed on first use.
 
     A `Call` made from a `Call` shares its values, and so do those of the same options, which a process gives again and
-    again. Errors: `InvalidRequest`, naming the option, its value and what is
-    possible.
+    again. Errors: `InvalidRequest`, naming the option, its value and what is possible.
     """
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
-        self._values: Mapping[str, str]
-        self._parsed: dict[type, Any]
-        if isinstance(options, Call):
-            self._values, self._parsed = options._values, options._parsed
-            return
-        try:
-            self._values, self._parsed = _given(tuple((key, type(one), one) for key, one in (options or {}).items()))
-        except TypeError:  # a list
-            self._values, self._parsed = normalise(options), {}
+        self._given: _Given = options._given if isinstance(options, Call) else _given(options or {})
 
     def __getitem__(self, key: str) -> str:
-        return self._values[key]
+        return self._given.values[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter(self._given.values)
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._given.values)
 
     def having(self, more: Mapping[str, str]) -> Call:
         """The same call with other values of some options, by normalised keys."""
         made = Call()
-        made._values, made._parsed = {**self._values, **more}, {}
+        made._given = _Given({**self._given.values, **more})
         return made
 
     def check(self) -> None:
         """Reads each value that is given, whatever it is for. Errors: `InvalidRequest`."""
         for one in OPTIONS:
-            one.of(self._values)
+            one.of(self._given.values)
 
     def write(self) -> WriteOptions:
         """The options of a write."""
-        return WriteOptions.from_options(self._values, self._parsed)
+        return WriteOptions.from_options(self._given.values, self._given.parsed)
 
     def read(self) -> ReadOptions:
         """The options of a read."""
-        return ReadOptions.from_options(self._values, self._parsed)
+        return ReadOptions.from_options(self._given.values, self._given.parsed)
 
     def stream(self) -> StreamOptions:
         """The options of a stream of reads."""
-        return StreamOptions.from_options(self._values, self._parsed)
+        return StreamOptions.from_options(self._given.values, self._given.parsed)
 
     def services(self) -> ServiceOptions:
         """The options of table services."""
-        return ServiceOptions.from_options(self._values, self._parsed)
+        return ServiceOptions.from_options(self._given.values, self._given.parsed)
 
 
 def normalise(options: Mapping[str, object] | None) -> dict[str, str]:
@@ -131,10 +130,17 @@ def normalise(options: Mapping[str, object] | None) -> dict[str, str]:
     return values
 
 
+def _given(options: Mapping[str, object]) -> _Given:
+    try:
+        return _remembered(tuple((key, type(value), value) for key, value in options.items()))
+    except TypeError:  # a list
+        return _Given(normalise(options))
+
+
 @lru_cache(_REMEMBERED_MAX)
-def _given(options: tuple[tuple[str, type, object], ...]) -> tuple[Mapping[str, str], dict[type, Any]]:
-    """Options as `Call` has them, with their types, since 1 and True are equal and differ as texts."""
-    return normalise({key: value for key, _, value in options}), {}
+def _remembered(options: tuple[tuple[str, type, object], ...]) -> _Given:
+    """With the types of the values, since 1 and True are equal and differ as texts."""
+    return _Given(normalise({key: value for key, _, value in options}))
 
 
 def _set(values: dict[str, str], given: Mapping[str, tuple[str, str]], name: str, value: str, key: str) -> None:

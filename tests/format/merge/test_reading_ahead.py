@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from storages.counting import CountingStorage
 
+from lakelatch.format.merge.reading_ahead import AT_ONCE, SMALL_BYTES, read_each
 from lakelatch.storage import open_storage
 from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.storage.local import LocalStorage
 from lakelatch.storage.options import StorageOptions
-from lakelatch.storage.reading_ahead import AT_ONCE, SMALL_BYTES, read_each
 from lakelatch.testing.servers import Server
 from lakelatch.testing.servers.reach import place_options
 from lakelatch.testing.servers.seaweedfs import BUCKET
