@@ -68,11 +68,8 @@ class Changes:
         """All of them. Errors: `InvalidRequest` for two rows that would be one by a change of the partition."""
         made, moved = pa.concat_tables(self._made), pa.concat_tables(self._moved)
         if moved.num_rows:
-            texts = pc.value_counts(self._identity.texts(made.filter(pc.invert(made[IS_DELETED_COLUMN]))))
-            several = texts.field("values").filter(pc.greater(texts.field("counts"), 1))
-            taken = pc.or_(
-                pc.is_in(self._identity.texts(moved), value_set=several), self._identity.known(moved, self._read)
-            )
+            written = made.filter(pc.invert(made[IS_DELETED_COLUMN]))
+            taken = pc.or_(self._identity.twice(moved, written), self._identity.known(moved, self._read))
             if pc.any(taken).as_py():
                 before, after = TAKEN
                 raise InvalidRequest(f"{before}{self._identity.shown(moved, pc.index(taken, True).as_py())}{after}")

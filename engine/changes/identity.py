@@ -68,6 +68,12 @@ class Identity:
         seen = [self.texts(part) for part in read(self.names, self.conditions(rows)) if part.num_rows]
         return pc.is_in(self.texts(rows), value_set=pa.concat_arrays([pa.array([], pa.string()), *seen]))
 
+    def twice(self, rows: pa.Table, among: pa.Table) -> pa.Array:
+        """Which of the rows there are more than once among those that have them."""
+        counts = pc.value_counts(self.texts(among))
+        several = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+        return pc.is_in(self.texts(rows), value_set=several)
+
     def shown(self, rows: pa.Table, place: int) -> str:
         """A row as errors name it: `id=7, day=2026-11-21`."""
         values = {name: rows[name][place].as_py() for name in self.names}

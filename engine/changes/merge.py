@@ -289,8 +289,7 @@ class Merge(MergeClauses[Expression]):
     def _refuse_twice(self, added: pa.Table) -> None:
         """`InvalidRequest` for two new rows that would be one, of which nothing says which is wanted."""
         identity = Identity(self.table.config)
-        counts = pc.value_counts(identity.texts(added))
-        several = pc.is_in(identity.texts(added), counts.field("values").filter(pc.greater(counts.field("counts"), 1)))
+        several = identity.twice(added, added)
         if pc.any(several, min_count=0).as_py():
             before, after = INSERTED_TWICE
             raise InvalidRequest(f"{before}{identity.shown(added, pc.index(several, True).as_py())}{after}")
