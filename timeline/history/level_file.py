@@ -215,7 +215,7 @@ def _contents(storage: Storage, file: LevelFile, number: int, column: str) -> Ma
 
 def _read(storage: Storage, file: LevelFile, number: int, columns: tuple[str, ...]) -> Any:
     with _Opened(storage, file) as opened:
-        rows = opened.read_row_group(number, columns=list(columns)).select(list(columns))
+        rows = opened.read_row_group(number, columns=list(columns), use_threads=False).select(list(columns))
         rows.validate(full=True)
         return rows
 
@@ -241,7 +241,8 @@ class _Opened:
                 f"{path} has {there} bytes, and the manifest says {size}: restore it from a copy", path=path
             )
         try:
-            return pq.ParquetFile(source)
+            # Read by the caller's thread, with all that belongs to it: its spans, or a simulated clock.
+            return pq.ParquetFile(source, pre_buffer=False)
         except LakelatchError:
             raise
         except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from threading import get_ident
 
 import pytest
 from archiver import Archiver, row
@@ -73,6 +74,21 @@ def test_what_was_archived_is_found_with_its_completion_and_metadata(storage: Co
     assert [one.requested for one in history.instants(until=T[3])] == [T[2]]
     assert [one.requested for one in history.instants()] == [T[2], T[1]]
     assert history.instants(actions=["commit"]) == []
+
+
+def test_parts_of_a_file_of_unknown_size_are_read_by_the_callers_thread(request: pytest.FixtureRequest) -> None:
+    """Of one that no manifest names yet. What belongs to the caller's thread, as its spans, is with each request."""
+    threads: list[int] = []
+
+    class OfThreads(MemoryStorage):
+        def read_range(self, path: str, start: int, size_bytes: int) -> bytes:
+            threads.append(get_ident())
+            return super().read_range(path, start, size_bytes)
+
+    storage = OfThreads(request.node.name)
+    Archiver(storage).put_level_file([row(T[1], T[4]), row(T[3], T[5])])
+    assert completion_times(History.load(storage), [T[2]]) == {}
+    assert set(threads) == {get_ident()}
 
 
 def test_only_files_that_may_have_an_instant_are_read_and_each_once(storage: Counting) -> None:
