@@ -12,6 +12,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 WITH_BLOCKS = [page for page in PAGES if "```" in page.read_text()]
 SHORT = ("docs/start.md",)  # pages with Spark that `make test` runs as well
+#: Spark gives a Python process that it starts for a stream ten seconds, which no setting changes. On a busy machine the
+#: page is run once more for that, in a new folder, and for nothing else.
+WORKER_IS_LATE = "Python worker failed to connect back"
 
 
 def marked(page: Path) -> object:
@@ -24,13 +27,16 @@ def marked(page: Path) -> object:
 def test_every_block_of_a_page_runs_and_prints_what_the_page_shows(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     spark = request.getfixturevalue("spark") if needs_spark(page) else None
-    assert_page_is_true(Page(page, tmp_path, spark, shows_all=page.name.startswith("from-")))
-
-
-def assert_page_is_true(page: Page) -> None:
-    page.run()
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        try:
+            Page(page, folder, spark, shows_all=page.name.startswith("from-")).run()
+            return
+        except Exception as error:
+            if folder.name == "second" or WORKER_IS_LATE not in str(error):
+                raise
 
 
 def test_what_is_not_run_says_why_above_a_block() -> None:
