@@ -287,7 +287,7 @@ class TransactionManager:
         """Puts a table service's plan on the timeline and returns its requested time; None if there is nothing to do.
 
         `build` is given the timeline exactly as it is before the plan's slot, so a plan misses no commit with an
-        earlier time. It may be called several times, and where others commit in groups first without the lock: for its
+        earlier time. It may be called several times, and where others commit just now first without the lock: for its
         holder all of them wait. Errors: `CorruptTable` if a completed file is gone whose slot exists, since the plan
         would leave out what it names.
         """
@@ -305,7 +305,7 @@ class TransactionManager:
             ensure_none_lost(context.log, place.tail)
             return Event(PLAN, action, "", operation_id, context.writer, content=content)
 
-        if context.log.has_met_group and self._gives_up_ahead(decide):
+        if context.meets_others and self._gives_up_ahead(decide):
             return None
         event = run(context, Deciding(decide, claims_as=operation_id))
         if isinstance(event, GivenUp):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Generic, TypeVar
 
 from lakelatch.engine.run.executor import HERE, Executor
@@ -60,8 +59,11 @@ class PlannedService(ABC, Generic[Result]):
         """Whether to make a plan; reads nothing but the counters."""
 
     @abstractmethod
-    def plan(self, context: ServiceContext, snapshot: Snapshot) -> bytes | None:
-        """The plan's content, as of its slot in the log; None if there is nothing to do."""
+    def planner(self, context: ServiceContext) -> Callable[[Snapshot], bytes | None]:
+        """What makes the plan's content, as of its slot in the log: None if there is nothing to do.
+
+        It is called for each slot that is tried, with the timeline as it is before that.
+        """
 
     @abstractmethod
     def execute(self, context: ServiceContext, instant: str) -> Result:
@@ -84,7 +86,7 @@ class PlannedService(ABC, Generic[Result]):
     def schedule(self, context: ServiceContext) -> str | None:
         """Puts a plan on the timeline and returns its requested time; None if there is nothing to do."""
         self.check(context.table)
-        return context.manager.schedule(partial(self.plan, context), self.action)
+        return context.manager.schedule(self.planner(context), self.action)
 
     def execute_or_leave(self, context: ServiceContext, instant: str) -> Result | None:
         """As `execute`, but None if other processes have executed the plan, or are executing it."""

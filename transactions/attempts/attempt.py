@@ -50,7 +50,7 @@ _RACES_FOR_S = 600.0
 _UNLOCKED_MAX = 2  # after the tail that was seen last, and after the one that is read then
 _TURNS_MAX = 20  # slots lost to others with a record left, before the lock is asked for after all
 _ON_THEIR_WAY = 3  # requests, between a leader's look and its slot
-_LOST_QUIETLY_MAX = 3  # so often the lock's holder loses before it asks the others to queue
+_LOST_QUIETLY_MAX = 3  # so often who puts slots for many loses them before it asks the others to queue
 _log = logging.getLogger("lakelatch.transactions")
 
 
@@ -89,8 +89,10 @@ class Race:
         """Counts a place that others took, or where nothing could be decided. Errors: those of `ensure_in_time`."""
         self.lost += 1
         self.ensure_in_time()
-        if (with_lock or leads) and self.lost == _LOST_QUIETLY_MAX:
-            self._log.waiting.ask(with_lock)
+        if with_lock and self.lost == 1:
+            self.go_first()
+        elif leads and self.lost == _LOST_QUIETLY_MAX:
+            self._log.waiting.ask(with_lock=False)
 
     def go_first(self) -> None:
         """For the lock's holder, where slots are put for many: it takes longer than they do, and would lose each one.
@@ -168,11 +170,11 @@ class _Loop(Generic[T]):
         """What comes before the first place of a turn; nothing at the others."""
         if self._look is not None:
             return None
-        self._look = Look(self._context, lambda: self._elides() and not self._meets_others)
+        self._look = Look(self._context, lambda: self._elides() and not self._context.meets_others)
         with self._race.paused():
             verdict = self._intent.prepare(self._look)
         self._elided, self._race.lost, self._turn = self._elides(), 0, None
-        if verdict is None and self._elided and self._meets_others:
+        if verdict is None and self._elided and self._context.meets_others:
             self._turn = self._intent.queue()
             self._elided = self._turn is not None
         return verdict
@@ -183,12 +185,6 @@ class _Loop(Generic[T]):
         return (
             self._given is None and self._intent.tries_first and context.elision.tries_first(context.log.waiting.others)
         )
-
-    @property
-    def _meets_others(self) -> bool:
-        """Whether others are known to commit just now, and for each other: then a slot is not tried alone first."""
-        context = self._context
-        return context.elision.crowded or context.log.waiting.others or context.log.has_met_group
 
     def _measured_try(self) -> Added | Verdict:
         if not self._intent.tries_first:

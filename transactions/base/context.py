@@ -147,6 +147,11 @@ class TransactionContext:
         return tail, self.snapshots.take(tail)
 
     @property
+    def meets_others(self) -> bool:
+        """Whether others are known to commit just now, and for each other: then a slot is not tried alone first."""
+        return self.elision.crowded or self.log.waiting.others or self.log.has_met_group
+
+    @property
     def snapshots(self) -> Snapshots:
         """Where snapshots of the timeline are taken."""
         return self.log.snapshots

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from lakelatch.engine.options.table_services.archiving import ArchivingOptions
 from lakelatch.engine.services.cancelling import open_requests
@@ -26,7 +27,7 @@ from lakelatch.engine.services.removals.archive_boundary import (
 from lakelatch.errors import Unavailable
 from lakelatch.failpoints import failpoint
 from lakelatch.notebook import Shown
-from lakelatch.storage.contract import NotFound
+from lakelatch.storage.contract import NotFound, delete_all
 from lakelatch.timegen.instant_time import to_instant
 from lakelatch.timeline.actions import CLEAN, CLUSTERING, COMPACTION, LOG_COMPACTION, REPLACE_COMMIT, SAVEPOINT
 from lakelatch.timeline.history.history import History
@@ -223,7 +224,9 @@ class _Run:
             leaving = candidates.may_leave(hold.time)
             if not leaving:
                 return []
-            rows = [self._row(one, candidates.whole.active.of(one.requested)) for one in leaving]
+            rows = self._storage.together(
+                *(partial(self._row, one, candidates.whole.active.of(one.requested)) for one in leaving)
+            )
             written = {row.requested for row in self._writer.append(rows)}
             self._remove(candidates.whole.active.instants, written)
             return sorted(written)
@@ -235,14 +238,20 @@ class _Run:
         return HistoryRow(instant.requested, instant.completion or "", instant.action, metadata, plan or None)
 
     def _remove(self, instants: Iterable[Instant], archived: Collection[str]) -> None:
-        """Removes pending files first, so that their instants never seem pending; then completed ones, oldest first."""
-        gone = sorted(
-            (one for one in instants if one.requested in archived and one.action != SAVEPOINT),
-            key=lambda one: (one.state == COMPLETED, one.requested, one.state == REQUESTED),
-        )
+        """Removes pending files first, so that their instants never seem pending; then completed ones, oldest first.
+
+        Those of one state are removed at once, but for the completed ones: Hudi's readers count what is older than the
+        first one that is there, and no other that has gone.
+        """
+        gone = sorted(one for one in instants if one.requested in archived and one.action != SAVEPOINT)
+        pending = [one for one in gone if one.state != COMPLETED]
+        for requested in (False, True):
+            delete_all(self._storage, [one.path for one in pending if (one.state == REQUESTED) is requested])
+            failpoint("archive.after_pending")
         for one in gone:
-            self._storage.delete(one.path)
-            failpoint("archive.after_completed" if one.state == COMPLETED else "archive.after_pending")
+            if one.state == COMPLETED:
+                self._storage.delete(one.path)
+                failpoint("archive.after_completed")
 
 
 def _time(hold: Hold) -> str:

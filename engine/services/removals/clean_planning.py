@@ -19,6 +19,7 @@ from functools import cached_property
 from lakelatch.engine.options.table_services import cleaning
 from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.read.forgotten_deletes import is_carried_out_by_others, may_forget, note_of, planned_with_deletes
+from lakelatch.engine.services.removals.commits_of_clean import KnownCommits
 from lakelatch.engine.services.removals.file_versions import Version, needed_at, versions
 from lakelatch.errors import CorruptTable
 from lakelatch.format.file_groups import replace_commit, two_of_one_bucket
@@ -27,7 +28,7 @@ from lakelatch.format.slices.partitions import partition_files
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.heartbeat.observer import Observer
 from lakelatch.storage.contract import FileStatus, NotFound, Storage, path_below
-from lakelatch.timegen.instant_time import to_instant
+from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.actions import (
     CLEAN,
     PENDING_WRITE_ACTIONS,
@@ -76,21 +77,25 @@ class Found:
 
 @dataclass(frozen=True)
 class CleanPlanner:
-    """Plans one clean, as of its slot in the log. `now_ms` is by the storage's clock."""
+    """Plans one clean, as of its slot in the log. `known` is older than the timeline, so that no file seems too old."""
 
     storage: Storage
     config: TableConfig
     options: CleaningOptions
     writer: str
-    now_ms: int
+    known: KnownCommits
     whole: WholeTimeline
-    _written: dict[str, frozenset[str]] = field(default_factory=dict, init=False)
     _forgotten: dict[str, Collection[FileGroup]] = field(default_factory=dict, init=False)
 
     @classmethod
     def load(cls, storage: Storage, config: TableConfig, options: CleaningOptions, writer: str) -> CleanPlanner:
-        now_ms = Observer(storage).storage_time_ms()  # before the listings, so that no file seems older than it is
-        return cls(storage, config, options, writer, now_ms, WholeTimeline.load(storage))
+        """The plan of a clean that is not put into the log, by the timeline at rest."""
+        known = KnownCommits.since_now(storage)
+        return cls(storage, config, options, writer, known, WholeTimeline.load(storage))
+
+    @property
+    def now_ms(self) -> int:
+        return self.known.began_ms
 
     def is_due(self) -> bool:
         """Whether enough has been committed since the last clean."""
@@ -236,10 +241,8 @@ class CleanPlanner:
     def _changed_since(self, last: LastClean, found: Found) -> tuple[set[str], int]:
         """Partitions in which files may have become superfluous since, and the number of commits read to find out."""
         until = None if self.options.policy == cleaning.KEEP_LATEST_FILE_VERSIONS else self.moment
-        changed: set[str] = set()
         writes = self.whole.completed(WRITE_ACTIONS, last.until, until)
-        for metadata in self.whole.metadata_of(writes):
-            changed.update(partition for partition, _ in metadata.file_groups() | metadata.replaced_file_groups())
+        changed = self.known.partitions(self.whole, writes)
         changed.update(self._undone_in(self.whole.completed((ROLLBACK, RESTORE), last.until), found))
         for why, partitions in last.held.items():
             if self._is_released(why):
@@ -296,7 +299,7 @@ class CleanPlanner:
                     found.hold(f"savepoint {one}", partition)
                 if not holders:
                     superfluous.extend(version.files)
-        self._note_writers(superfluous)
+        self.known.read_writers(self.whole, superfluous)
         gone = [name for name in superfluous if not self._is_needed_tombstone(partition, name, found)]
         return gone + self._tombstones(partition, groups, found) + self._leftovers(partition, names, completions, found)
 
@@ -305,7 +308,7 @@ class CleanPlanner:
         replaced = self._replaced.get((partition, file_id))
         if replaced is not None and replaced <= self.moment:
             kept = 0
-            found.hold(self._after_tombstones(self.now_ms), partition)  # for its late files
+            found.hold(self._after_tombstones(max(self.now_ms, to_ms(replaced))), partition)  # for its late files
         elif self.options.policy == cleaning.KEEP_LATEST_FILE_VERSIONS and replaced is None:
             kept = min(self.options.versions, len(group))
         else:
@@ -346,18 +349,10 @@ class CleanPlanner:
         tombstone holds archiving up, as every file of a replaced file group does.
         """
         file = parse_data_file(name)
-        if not isinstance(file, LogFile) or path_below(partition, name) in self._written.get(file.instant, ()):
+        if not isinstance(file, LogFile) or self.known.is_written(partition, name, file.instant):
             return False
         status = self._status(partition, name)
         return status is not None and not status.size_bytes and not self._is_old(status.modified_ms, partition, found)
-
-    def _note_writers(self, names: Iterable[str]) -> None:
-        """Notes which paths the writes of these log files name: those are no tombstones, and need no requests."""
-        logs = {file.instant for file in map(parse_data_file, names) if isinstance(file, LogFile)}
-        found = [one for one in map(self.whole.find, sorted(logs - self._written.keys())) if one is not None]
-        writes = [one for one in found if one.action in WRITE_ACTIONS]
-        for one, metadata in zip(writes, self.whole.metadata_of(writes), strict=True):
-            self._written[one.requested] = frozenset(stat.path for stat in metadata.stats)
 
     def _tombstones(self, partition: str, groups: Mapping[str, list[Version]], found: Found) -> list[str]:
         """Old tombstones that form a file group of their own, besides the live one of their bucket."""

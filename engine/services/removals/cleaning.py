@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -21,6 +21,7 @@ from lakelatch.engine.read.overlays import remove_overlays
 from lakelatch.engine.services.cancelling import aborted_plans, execute_open, past_policy, request_cancel, sweep_aborted
 from lakelatch.engine.services.counters import Counters, by_completion, count_until, earlier, last_requested
 from lakelatch.engine.services.removals.clean_planning import CleanPlanner
+from lakelatch.engine.services.removals.commits_of_clean import KnownCommits
 from lakelatch.engine.services.savepoints import forget_begun
 from lakelatch.engine.services.service import PlannedService, ServiceContext
 from lakelatch.errors import InvalidRequest
@@ -30,6 +31,7 @@ from lakelatch.storage.contract import NotFound, Storage
 from lakelatch.timegen.instant_time import to_ms
 from lakelatch.timeline.actions import CLEAN, COMMIT, REPLACE_COMMIT, RESTORE, ROLLBACK
 from lakelatch.timeline.instant import inflight, requested
+from lakelatch.timeline.log.whole_timeline import WholeTimeline
 from lakelatch.timeline.metadata import WRITER_KEY
 from lakelatch.timeline.plans.clean_plan import CleanMetadata, CleanPlan
 from lakelatch.timeline.snapshot import Snapshot
@@ -97,12 +99,18 @@ class Clean(PlannedService[CleanResult]):
         count = bisect_left(writes, before, key=by_completion) if before else len(writes)
         return (writes[count - kept - 1].completion or "") if count > kept else ""
 
-    def plan(self, context: ServiceContext, snapshot: Snapshot) -> bytes | None:
-        """See `PlannedService`; None also if a clean waits already."""
-        storage = context.manager.storage
-        planner = CleanPlanner.load(storage, context.table.config, self.options, context.manager.writer)
-        plan = planner.plan() if planner.is_due() or not self.if_due else None
-        return None if plan is None else plan.to_avro(storage.uri)
+    def planner(self, context: ServiceContext) -> Callable[[Snapshot], bytes | None]:
+        """See `PlannedService`; None also if a clean waits already. What commits say is read once for all tries."""
+        storage, writer = context.manager.storage, context.manager.writer
+        known = KnownCommits.since_now(storage)
+
+        def plan(snapshot: Snapshot) -> bytes | None:
+            whole = WholeTimeline.load(storage, snapshot)
+            planner = CleanPlanner(storage, context.table.config, self.options, writer, known, whole)
+            found = planner.plan() if planner.is_due() or not self.if_due else None
+            return None if found is None else found.to_avro(storage.uri)
+
+        return plan
 
     def schedule(self, context: ServiceContext) -> str | None:
         instant = super().schedule(context)

@@ -156,6 +156,14 @@ class RewritingService(PlannedService[CommitResult]):
     def task(self, plan: CompactionPlan, table: OpenedTable, instant: str, times: Mapping[str, str]) -> RewriteTask:
         """The task for the plan's operations; `times` are `RewriteTask.completions`."""
 
+    @abstractmethod
+    def plan(self, context: ServiceContext, snapshot: Snapshot) -> bytes | None:
+        """The plan's content, as of its slot in the log; None if there is nothing to do."""
+
+    def planner(self, context: ServiceContext) -> Callable[[Snapshot], bytes | None]:
+        """See `PlannedService`."""
+        return partial(self.plan, context)
+
     def describe(self, result: CommitResult) -> str:
         kind = "base" if self.makes_bases else "log"
         return f"{len(result.files):,} {kind} files, {result.rows_written:,} rows, {result.bytes_written:,} bytes"
