@@ -8,7 +8,7 @@ from threading import Thread
 import pytest
 from bare_table import write
 from cancelling import schedule
-from group_members import Paused, Writer, begin, committed, slots
+from group_members import Paused, Writer, begin, committed, crowd, slots
 from one_table import Table
 
 from lakelatch.errors import CorruptTable
@@ -111,6 +111,21 @@ def test_where_slots_have_one_event_a_holder_asks_for_nothing(table: Table) -> N
     assert slot_path(2) in puts and ASKED not in puts
 
 
+def test_a_holder_that_has_lost_a_slot_asks_for_the_next_one(table: Table) -> None:
+    """Whoever tries its slots alone is faster than what is planned under the lock."""
+    write(table.manager(), "a")
+    asked: list[bool] = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "put_if_absent" and path.startswith(LOG_FOLDER):
+            asked.append(table.storage.exists(ASKED))
+            if len(asked) == 1:
+                write(table.manager(), "b")
+
+    schedule(table.manager(storage=FaultyStorage(table.storage, before=before)), "z")
+    assert asked == [False, True] and not table.storage.exists(ASKED)
+
+
 def test_what_a_dead_holder_has_asked_for_delays_one_leader_by_two_turns(table: Table) -> None:
     first, second, third = (begin(table, name) for name in "abc")
     usual_ns = time_of(table, first)
@@ -147,6 +162,12 @@ def test_where_nothing_is_to_be_planned_nobody_waits_for_the_lock(table: Table) 
     with table.manager().context.provider.acquire(TABLE_KEY, 0):
         assert has_met_group(table, storage).schedule(lambda _: None) is None
     assert ASKED not in asked and slots(table)[1:] == []
+
+
+def test_who_has_lost_a_slot_looks_for_what_is_to_be_planned_without_the_lock(table: Table) -> None:
+    write(table.manager(), "a")
+    with table.manager().context.provider.acquire(TABLE_KEY, 0):
+        assert crowd(table.manager()).schedule(lambda _: None) is None
 
 
 def test_what_a_plan_has_to_read_is_read_before_the_others_wait(table: Table) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +28,7 @@ from lakelatch.errors import InvalidRequest, LakelatchError
 from lakelatch.failpoints import calling
 from lakelatch.storage import LocalStorage
 from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timeline.log.events import LOG_FOLDER
 
 T = TypeVar("T")
 DATA = Path(__file__).parents[2] / "data"
@@ -228,3 +230,31 @@ def test_what_writes_say_is_read_side_by_side(tmp_path: Path) -> None:
         assert plan is not None and len(plan.files["p"]) >= 5
         assert [path for path in storage.read_alone if path.endswith("commit")] == []
         clean(table)
+
+
+def test_what_writes_say_is_not_read_anew_for_each_slot_that_a_clean_tries(tmp_path: Path) -> None:
+    """Others take its slots, and it holds the table's lock meanwhile."""
+    table = LiveTable(tmp_path / "t")
+    for number in range(5):
+        table.write([(1, number, "v")])
+    table.compact()
+    clean(table)
+    for number in range(5):
+        table.write([(1, number, "v")])
+    table.compact()
+    table.write([(1, 5, "v")])
+    read: list[str] = []
+    lost: list[str] = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "read" and path.endswith("commit"):
+            read.append(path)
+        elif operation == "put_if_absent" and path.startswith(LOG_FOLDER) and len(lost) < 2:
+            lost.append(path)
+            table.write([(2, len(lost), "v")])
+
+    storage = FaultyStorage(LocalStorage(str(table.root)), before=before)
+    context = ServiceContext(open_table(storage), table.manager(storage))
+    plan = Clean(CleaningOptions(commits=1)).schedule(context)
+    assert plan is not None and len(lost) == 2
+    assert len(read) > 5 and max(Counter(read).values()) <= 2  # once more where missing files are looked for
