@@ -167,6 +167,14 @@ def test_a_member_asks_again_if_its_file_could_not_be_asked_for(table: Table) ->
 REQUEST_S = 0.01
 
 
+def make_files(table: Table, leader: Writer, slot_ns: int) -> None:
+    """As many files of the last slot as can be there by now if each takes a request."""
+    made = (table.system.monotonic_ns() - slot_ns) / 1e9 / REQUEST_S
+    log = leader.manager.context.log
+    for event in table.events()[: int(made)]:
+        log.projections.show(event, log.content)
+
+
 def test_files_that_come_one_after_the_other_are_waited_for_as_long_as_they_come(table: Table) -> None:
     """However many there are. Who waits makes none of them, and does not ask for each."""
     others = [ready(table, f"{number:02}") for number in range(30)]
@@ -181,10 +189,7 @@ def test_files_that_come_one_after_the_other_are_waited_for_as_long_as_they_come
                 leader.commit()
             slot_ns.append(table.system.monotonic_ns())
         elif (operation, path) == ("list", TIMELINE_FOLDER) and slot_ns:
-            made = (table.system.monotonic_ns() - slot_ns[0]) / 1e9 / REQUEST_S
-            log = leader.manager.context.log
-            for event in table.events()[: int(made)]:
-                log.projections.show(event, log.content)
+            make_files(table, leader, slot_ns[0])
 
     owner = of_process(table, FaultyStorage(table.storage, before=before), "z")
     owner.commit()
@@ -193,6 +198,43 @@ def test_files_that_come_one_after_the_other_are_waited_for_as_long_as_they_come
     assert not [path for operation, path in asked if operation == "put_if_absent" and path in files]
     assert asked.count(("list", TIMELINE_FOLDER)) < len(files) / 2
     assert table.system.monotonic_ns() - slot_ns[0] >= REQUEST_S * len(files) * 1e9
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_who_begins_meanwhile_makes_none_of_them_unless_no_more_come(table: Table, is_alive: bool) -> None:
+    for number in range(30):
+        ready(table, f"{number:02}")
+    leader, asked = begin(table, "leader"), list[tuple[str, str]]()
+    with failpoints.active("commit.after_slot=raise"), pytest.raises(CommitUnknown):
+        leader.commit()
+    slot_ns = table.system.monotonic_ns()
+
+    def before(operation: str, path: str) -> None:
+        asked.append((operation, path))
+        if (operation, path) == ("list", TIMELINE_FOLDER):
+            table.system.advance(REQUEST_S)
+            if is_alive:
+                make_files(table, leader, slot_ns)
+
+    began = of_process(table, FaultyStorage(table.storage, before=before), "z")
+    files = {event.path for event in table.events()}
+    assert len(files) == 31 and {one.instant for one in table.events()} <= set(table.completed())
+    assert began.instant > leader.instant
+    made = [path for operation, path in asked if operation == "put_if_absent" and path in files]
+    assert made == ([] if is_alive else sorted(files, key=lambda path: path.rpartition("_")[2]))
+
+
+def test_who_has_many_before_it_looks_for_their_slot_more_rarely(table: Table) -> None:
+    looks: list[int] = []
+    for count in (16, 48):
+        for number in range(16, count) if looks else range(count):
+            ready(table, f"{number:02}")
+        asked: list[tuple[str, str]] = []
+        storage = FaultyStorage(table.storage, before=lambda *call: asked.append(call))
+        with failpoints.active("commit.before_slot=raise"), pytest.raises(Unavailable):
+            of_process(table, storage, "z").commit()
+        looks.append(asked.count(("read", slot_path(1))))
+    assert 0 < looks[1] < looks[0]
 
 
 def test_records_of_what_has_ended_since_are_not_read(table: Table) -> None:

@@ -37,6 +37,7 @@ from lakelatch.storage.contract import PutUnknown, Storage, delete_all
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.instant import aborted, completed, requested
+from lakelatch.timeline.log.awaited_files import listing_with_files
 from lakelatch.timeline.log.decisions import Prepared
 from lakelatch.timeline.log.events import (
     ABORT,
@@ -216,6 +217,7 @@ class CommitLog(LogReader):
             return replace(tail, listing=self.snapshots.list() if listing is None else listing)
         if is_listed:
             listing = self.snapshots.list() if listing is None else listing
+            listing = listing_with_files(self.projections, self.snapshots, self._system, events, listing)
             if all(self.projections.needs_nothing(event, listing, looked_at) for event in events):
                 self._looked_at = max(self._looked_at, tail.number)
                 return replace(tail, listing=listing)

@@ -23,11 +23,11 @@ from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, Unava
 from lakelatch.storage.contract import NotFound, PutUnknown
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.instant import completed, inflight, is_completed, requested_time
+from lakelatch.timeline.log.awaited_files import AwaitedFiles
 from lakelatch.timeline.log.events import COMPLETE, WITHDRAW, Event
 from lakelatch.timeline.log.lock_names import agree
 from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.attempts.awaited_files import AwaitedFiles
 from lakelatch.transactions.attempts.checks import At
 from lakelatch.transactions.attempts.intent import Place
 from lakelatch.transactions.attempts.ready_commit import WRONG_VALUES, GroupMember, ReadyCommit, Unfit
@@ -49,6 +49,7 @@ _TURNS_OF_HOLDER = 2  # which whoever holds the table's lock is given for a slot
 _TURNS_MOST = 20  # that are left to those before it, whoever they are
 _GATHERS, _GATHERS_MORE = 0.5, 0.15  # of a turn others are waited for, and at least after one has come
 _CROWD_LEAST = 3  # writers that are worth waiting for
+_LOOK_OFTEN = 16  # of those that wait; all others look the more rarely the more are before them
 _LOOKS, _LOOKS_GATHERING = 25, 40  # within one turn: at the next slot or its files, and at who has come
 _log = logging.getLogger("lakelatch.transactions")
 
@@ -125,7 +126,8 @@ class Turn:
             before = min(len(instants), _TURNS_MOST)  # others may stand for as long as they live, and not move
             patience_ns, pause_ns = turn_ns * before, turn_ns / _LOOKS
             follows = partial(log.has_slot, tail.number + 1)
-            if self._wait_until(follows, patience_ns, pause_ns, ensure_in_time):
+            rarely = max(1.0, len(instants) / _LOOK_OFTEN)
+            if self._wait_until(follows, patience_ns, pause_ns * rarely, ensure_in_time):
                 self._looked = self._look_at(tail.number + 1)
                 continue
             if patience_ns:  # others have come meanwhile
@@ -250,7 +252,7 @@ class Turn:
             files.pause()
 
     def _files(self, events: Sequence[Event], time_ns: float) -> AwaitedFiles:
-        return AwaitedFiles(self._context.log, self._context.system, events, time_ns, self._request_ns)
+        return AwaitedFiles(self._context.log.projections, self._context.system, events, time_ns, self._request_ns)
 
     def _wait_until(
         self, is_so: Callable[[], bool], time_ns: float, pause_ns: float, ensure_in_time: Callable[[], None]
