@@ -224,17 +224,22 @@ def test_who_begins_meanwhile_makes_none_of_them_unless_no_more_come(table: Tabl
     assert made == ([] if is_alive else sorted(files, key=lambda path: path.rpartition("_")[2]))
 
 
+def looks_for_slot(table: Table) -> int:
+    """How often a commit asks for the next slot before it takes its turn."""
+    asked: list[tuple[str, str]] = []
+    storage = FaultyStorage(table.storage, before=lambda *call: asked.append(call))
+    with failpoints.active("commit.before_slot=raise"), pytest.raises(Unavailable):
+        of_process(table, storage, "z").commit()
+    return asked.count(("read", slot_path(1)))
+
+
 def test_who_has_many_before_it_looks_for_their_slot_more_rarely(table: Table) -> None:
-    looks: list[int] = []
-    for count in (16, 48):
-        for number in range(16, count) if looks else range(count):
-            ready(table, f"{number:02}")
-        asked: list[tuple[str, str]] = []
-        storage = FaultyStorage(table.storage, before=lambda *call: asked.append(call))
-        with failpoints.active("commit.before_slot=raise"), pytest.raises(Unavailable):
-            of_process(table, storage, "z").commit()
-        looks.append(asked.count(("read", slot_path(1))))
-    assert 0 < looks[1] < looks[0]
+    for number in range(16):
+        ready(table, f"{number:02}")
+    few = looks_for_slot(table)
+    for number in range(16, 48):
+        ready(table, f"{number:02}")
+    assert 0 < looks_for_slot(table) < few
 
 
 def test_records_of_what_has_ended_since_are_not_read(table: Table) -> None:

@@ -79,20 +79,6 @@ def test_an_archiver_lists_the_timeline_a_few_times(tmp_path: Path, due: bool, l
     assert sum(call.path == TIMELINE_FOLDER for call in far.calls) == listings, far.story()
 
 
-def test_an_archiver_waits_once_more_for_each_write_that_leaves(tmp_path: Path) -> None:
-    """The completed files go one after the other; all else is read and removed side by side."""
-    waits: list[int] = []
-    for count in (4, 10):
-        table, far = LiveTable(tmp_path / str(count)), CountingStorage(f"{tmp_path}/{count}")
-        written(table, *range(count))
-        for path in list(table.storage.walk("")):
-            far.put(path, table.storage.read(path))
-        far.forget()
-        left = archive(table.manager(far), table.opened.config, AT_ONCE).instants
-        waits.append(far.steps - len(left))
-    assert waits[0] == waits[1], far.story()
-
-
 def test_few_enough_writes_all_stay(tmp_path: Path) -> None:
     table = LiveTable(tmp_path)
     write(table, 1, 2, 3)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
+from live_table import LiveTable
 from storages.counting import CountingStorage
 from storages.opened import opened_in
 
 from lakelatch.engine.arrow import ArrowTable
+from lakelatch.engine.options.table_services.archiving import ArchivingOptions
 from lakelatch.engine.options.table_services.inline import SERVICES_ENABLED
+from lakelatch.engine.services.removals.archiving import archive
 from lakelatch.locks.options import PROVIDER
 
 OPTIONS = {
@@ -53,3 +58,23 @@ def test_a_compaction_waits_as_often_for_many_logs_as_for_few(
     tasks = buckets * (3 + -(-commits // 32))
     assert storage.steps - _OF_A_WRITE == 36 + tasks, storage.story()
     assert len(under_the_lock(storage)) == 13, storage.story()
+
+
+def test_an_archiver_waits_once_more_for_each_write_that_leaves(tmp_path: Path) -> None:
+    """The completed files go one after the other; all else is read and removed side by side."""
+    waits: list[int] = []
+    for count in (5, 15):
+        table, far = LiveTable(tmp_path / str(count)), CountingStorage(f"{tmp_path}/{count}")
+        for number in range(count):
+            table.write([(number, number, "v")])
+        table.compact()
+        for number in range(3):
+            table.write([(number, 100, "v")])
+        for path in list(table.storage.walk("")):
+            far.put(path, table.storage.read(path))
+        far.forget()
+        options = ArchivingOptions(min_commits=2, max_commits=3, minimum_age_s=0)
+        left = archive(table.manager(far), table.opened.config, options).instants
+        assert len(left) >= count
+        waits.append(far.steps - len(left))
+    assert waits[0] == waits[1], far.story()
