@@ -2,8 +2,9 @@
 
 An implementation has six calls and its `uri`: `read`, `stat`, `list`, `put`, `put_if_absent` and `delete`. All other
 methods of `Storage` are made of these, and may be replaced by ones that need fewer requests. What only some storages
-can do is a protocol of its own (`SupportsDeleteAtOnce`, `SupportsFirstPaths`, `SupportsSweep`), which callers look for
-with `isinstance`. `put_if_absent` alone decides races. Every implementation promises:
+can do is an ability of its own (`SupportsDeleteAtOnce`, `SupportsFirstPaths`, `SupportsSweep`), which a class has by
+having its method, and callers look for with `isinstance`. `put_if_absent` alone decides races. Every implementation
+promises:
 
 - **Whole or not at all.** A reader sees an object complete or does not see it.
 - **Durable.** When a put returns, the object and its name outlive a crash of the machine. The exception is an object
@@ -23,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import BinaryIO, Protocol, TypeVar, runtime_checkable
+from typing import BinaryIO, TypeVar
 
 from lakelatch.errors import Unavailable
 from lakelatch.telemetry import measure_calls
@@ -192,10 +193,14 @@ class Storage(ABC):
         return f"{self.uri}/{path}"
 
 
-@runtime_checkable
-class SupportsDeleteAtOnce(Protocol):
+class SupportsDeleteAtOnce(ABC):
     """A storage that removes many objects by one request."""
 
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> bool:
+        return hasattr(kind, "delete_at_once")
+
+    @abstractmethod
     def delete_at_once(self, paths: Sequence[str]) -> None:
         """Removes objects by their paths. After an error, and to others meanwhile, some of them may be gone."""
 
@@ -208,17 +213,25 @@ def delete_all(storage: Storage, paths: Sequence[str]) -> None:
         storage.together(*(partial(storage.delete, path) for path in paths))
 
 
-@runtime_checkable
-class SupportsFirstPaths(Protocol):
+class SupportsFirstPaths(ABC):
     """A storage whose listings are flat: one request shows the paths of a folder and of all folders below it."""
 
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> bool:
+        return hasattr(kind, "first_paths")
+
+    @abstractmethod
     def first_paths(self, folder: str) -> tuple[Sequence[str], bool]:
         """The paths below a folder that one request shows, in no order, and whether these are all of them."""
 
 
-@runtime_checkable
-class SupportsSweep(Protocol):
+class SupportsSweep(ABC):
     """A storage whose puts leave files where no reader looks, if they crash."""
 
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> bool:
+        return hasattr(kind, "sweep")
+
+    @abstractmethod
     def sweep(self, older_than_s: float) -> int:
         """Removes such files of at least this age, and returns how many it has removed."""

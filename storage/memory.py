@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, insort
 from typing import Any
 
 from lakelatch.storage.contract import FileStatus, Listing, NotFound, Storage
@@ -21,7 +22,8 @@ class MemoryStorage(Storage):
         self._system = system
         self._lock = threading.Lock()
         self._objects: dict[str, tuple[bytes, int]] = {}
-        self._below: dict[str, tuple[set[str], set[str]]] = {}  # by folder: the files and the folders directly below it
+        # By folder: the files and the folders directly below it, in order, so that no listing sorts them.
+        self._below: dict[str, tuple[list[str], list[str]]] = {}
         self._listings: dict[str, Listing] = {}  # of folders that have not changed since
         _places[name] = self
 
@@ -43,7 +45,7 @@ class MemoryStorage(Storage):
             listing = self._listings.get(folder)
             if listing is None:
                 files, folders = self._below.get(folder, ((), ()))
-                listing = Listing(tuple(sorted(files)), tuple(sorted(folders)))
+                listing = Listing(tuple(files), tuple(folders))
                 if files or folders:
                     self._listings[folder] = listing
             return listing
@@ -71,10 +73,10 @@ class MemoryStorage(Storage):
                 inner, _, name = inner.rpartition("/")
                 below = self._below.get(inner)
                 if below is None:
-                    below = self._below[inner] = set(), set()
-                if name in below[kind]:  # a folder, which is there with all those above it
+                    below = self._below[inner] = [], []
+                if kind == _FOLDERS and _has(below[kind], name):  # with all those above it
                     break
-                below[kind].add(name)
+                insort(below[kind], name)
                 self._listings.pop(inner, None)
                 kind = _FOLDERS
         self._objects[path] = (bytes(data), self._system.realtime_ms())
@@ -85,7 +87,7 @@ class MemoryStorage(Storage):
         while path:
             path, _, name = path.rpartition("/")
             below = self._below[path]
-            below[kind].remove(name)
+            del below[kind][bisect_left(below[kind], name)]
             self._listings.pop(path, None)
             if any(below):
                 return
@@ -99,6 +101,11 @@ class MemoryStorage(Storage):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return find_memory_storage, (self._name,)
+
+
+def _has(names: list[str], name: str) -> bool:
+    at = bisect_left(names, name)
+    return at < len(names) and names[at] == name
 
 
 def find_memory_storage(name: str) -> MemoryStorage:

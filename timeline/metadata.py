@@ -159,7 +159,7 @@ class CommitMetadata(Record):
         for stat in self.stats:
             by_partition.setdefault(stat.partition, []).append(stat.to_avro())
         record = {
-            "partitionToWriteStats": by_partition,
+            "partitionToWriteStats": ("map", by_partition),  # else the library validates all of it to find its branch
             "compacted": self.compacted,
             "extraMetadata": dict(self.extra),
             "version": 1,

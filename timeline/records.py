@@ -59,13 +59,23 @@ def encode(schema: Any, record: dict[str, Any]) -> bytes:
         sink = io.BytesIO()
         fastavro.writer(sink, schema, [], metadata={CHECKSUM_KEY: NO_CHECKSUM}, sync_marker=bytes(_MARKER_LENGTH))
         header = _headers[schema["name"]] = sink.getvalue()[:-_MARKER_LENGTH]
-    return b"".join((header, marker, _encode_value("long", 1), _encode_value("long", len(body)), body, marker))
+    return b"".join((header, marker, _long(1), _long(len(body)), body, marker))
 
 
 def _encode_value(schema: Any, value: Any) -> bytes:
     sink = io.BytesIO()
     fastavro.schemaless_writer(sink, schema, value)
     return sink.getvalue()
+
+
+def _long(value: int) -> bytes:
+    """A length or count, as `_length_at` reads it."""
+    rest, found = value << 1, bytearray()
+    while rest > 0x7F:
+        found.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    found.append(rest)
+    return bytes(found)
 
 
 def decode(data: bytes, path: str, what: str, needed: tuple[str, ...], build: Callable[[Mapping[str, Any]], T]) -> T:

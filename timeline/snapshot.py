@@ -120,7 +120,7 @@ class Snapshot:
     @classmethod
     def look(cls, storage: Storage) -> Snapshot:
         """Lists the folder once, for a caller who lists it again later and asks `lacks_nothing` then."""
-        return cls.take(storage, cls())
+        return cls.take(storage, _NOTHING)
 
     @classmethod
     def of_names(cls, names: Iterable[str]) -> Snapshot:
@@ -188,9 +188,10 @@ class Snapshot:
         begun = filter(None, map(_pending, touched.values()))
         over = (one for group in touched.values() for one in group if one.state == ABORTED)
         times = (max(one.requested, one.completion or "") for one in added)
+        own = vars(self)
         found = object.__new__(Snapshot)  # `replace` would look at each field, of which most are others
         vars(found).update(
-            {name: vars(self)[name] for name in _FIELDS},
+            {name: own[name] for name in _FIELDS},
             by_requested=by_requested,
             by_completion=_merged(self.by_completion, *changes),
             by_action=by_action,
@@ -300,6 +301,7 @@ class Snapshot:
 
 
 _FIELDS = tuple(one.name for one in fields(Snapshot))
+_NOTHING = Snapshot()
 
 
 def snapshot_of(listed: frozenset[str]) -> Snapshot:

@@ -334,17 +334,17 @@ class Actor:
 
         `how_far` is 0 while there is much to see, 1 while there is little, and 2 when nobody writes any more.
         """
-        seen, known = list[str](), set[str]()
+        seen, known = list[str](), set[Instant]()
         self.history.note("seen", self.name, files=seen)  # which grows
         last = False
         while True:
             stage = how_far()
             try:
                 for found in sorted(self.completed(), key=lambda found: found.completion or ""):
-                    if (name := found.file_name) not in known:
+                    if found not in known:
                         self._look_at(found)
-                        seen.append(name)
-                        known.add(name)
+                        seen.append(found.file_name)
+                        known.add(found)
                 if last:
                     return
                 last = stage == 2  # so that it looks once more
@@ -373,7 +373,7 @@ class Actor:
         half = half_shown_now(storage, snapshot) if at_once else ()
         active = [one for one in snapshot.completed if one.action != SAVEPOINT and one.requested not in half]
         archived = History.load(storage).instants()
-        return list({found.file_name: found for found in (*active, *(one.instant for one in archived))}.values())
+        return list(dict.fromkeys((*active, *(one.instant for one in archived))))
 
 
 class aborted_on_error:

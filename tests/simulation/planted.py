@@ -257,7 +257,7 @@ PLANTED: dict[str, Mistake] = {
     ),
     "what is taken back counts until that has begun": Mistake(
         Rollbacks,
-        "late",
+        "_undone_by",
         (
             (
                 "for one in found if one.action == RESTORE}",

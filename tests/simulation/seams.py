@@ -148,6 +148,8 @@ class AnyOrderStorage(FarStorage):
         self._process = process
 
     def together(self, *requests: Callable[[], T]) -> Sequence[T]:
+        if not requests:
+            return ()
         answers: dict[int, T] = {}
         errors: dict[int, Exception] = {}
         for place in self._process.random.sample(range(len(requests)), len(requests)):
@@ -177,6 +179,8 @@ class ProcessFaultPlan(FaultPlan):
         self._travel()
         if self._cut_off and self._is_cut_off():
             return UNAVAILABLE
+        if not changes and drawn >= self._rates.unavailable:  # most calls
+            return DONE
         kind = self._rates.draw(drawn, changes)
         if kind == REPEATED:  # of data files only: everything else is put under a name that another may take
             if operation != "put_if_absent" or path.startswith(".hoodie"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -110,14 +110,16 @@ def select_from(
         if actions is not None and _actions(storage, file, number, planned_only).isdisjoint(actions):
             continue
         rows = _index(storage, file, number)
-        mask = pc.greater(rows["completionTime"], after)
-        if until is not None:
-            mask = pc.and_(mask, pc.less_equal(rows["completionTime"], until))
+        masks = []  # none for what the bounds say of all rows
+        if group.first_completion <= after:
+            masks.append(pc.greater(rows["completionTime"], after))
+        if until is not None and group.last_completion > until:
+            masks.append(pc.less_equal(rows["completionTime"], until))
         if actions is not None:
-            mask = pc.and_(mask, pc.is_in(rows["action"], pa.array(list(actions), pa.string())))
+            masks.append(pc.is_in(rows["action"], pa.array(list(actions), pa.string())))
         if planned_only:
-            mask = pc.and_(mask, rows["has_plan"])
-        yield from _instants(rows.filter(mask), file)
+            masks.append(rows["has_plan"])
+        yield from _instants(rows.filter(reduce(pc.and_, masks)) if masks else rows, file)
 
 
 def read_bytes(storage: Storage, archived: ArchivedInstant, column: str) -> bytes | None:

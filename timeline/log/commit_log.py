@@ -286,12 +286,10 @@ class CommitLog(LogReader):
             if time <= events[-1].time:
                 raise InvariantBroken(f"the time {time} is not above {events[-1].time}, which is in the same slot")
             file = completed(draft.instant, draft.action, time).file_name
-            placed = draft.placed(first.number, time, file, first.watermark)
             content = after(draft.content, [event.instant for event in events]) if at_once else draft.content
-            content = add_checksum(content, placed.path)
-            events.append(
-                replace(placed, content=content, token=first.token, lock_domain=first.lock_domain, at_once=at_once)
-            )
+            content = add_checksum(content, path_of(draft.kind, file))
+            values = {"token": first.token, "lock_domain": first.lock_domain, "at_once": at_once}
+            events.append(draft.placed(first.number, time, file, first.watermark, content=content, **values))
         return tuple(events)
 
     def _create(self, event: Event, events: tuple[Event, ...]) -> tuple[Event, ...]:

@@ -237,7 +237,8 @@ class Projections:
         """
         found = {requested_time(name) for name in undoers}
         done = {requested_time(name) for name in undoers if is_completed(name)} if pending_only else set()
-        later = sorted(one for one in found - done if one > max(after, instant))
+        least = max(after, instant)
+        later = sorted(one for one in found - done if one > least)
         return next((one for one in later if self._undoes(one, instant, undoers, beginning)), "")
 
     def _undoes(self, rollback: str, instant: str, undoers: Collection[str], beginning: bool) -> bool:

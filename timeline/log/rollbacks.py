@@ -21,7 +21,8 @@ have none) counts from its inflight file on: the next executor of the service be
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 from lakelatch.errors import CorruptTable
@@ -43,6 +44,15 @@ from lakelatch.timeline.service_metadata import read_rolled_back
 from lakelatch.timeline.snapshot import Snapshot
 
 
+@dataclass(frozen=True)
+class _Undone:
+    """The instants that rollbacks and restores undo: which each way, and by which rollback."""
+
+    restored: frozenset[str] = frozenset()
+    restoring: frozenset[str] = frozenset()
+    rolled_back: Mapping[str, str] = field(default_factory=dict)
+
+
 class Rollbacks:
     """The rollbacks and restores of one table. Threads may share it; it caches what they undo, which cannot change."""
 
@@ -51,6 +61,7 @@ class Rollbacks:
         self._targets: dict[str, frozenset[str]] = {}  # by the rollback's requested time
         self._of_runs: set[str] = set()  # rollbacks of runs of services
         self._late = frozenset[str](), frozenset[str]()  # the last listing whose plans are all known, and what is late
+        self._undone: tuple[frozenset[str], _Undone] = frozenset(), _Undone()  # and what its plans undo
 
     def late(self, listing: Snapshot) -> frozenset[str]:
         """The names of a listing that belong to instants undone or being undone. Reads new plans.
@@ -62,14 +73,8 @@ class Rollbacks:
             return self._late[1]
         if not listing.undoers:
             return frozenset()
-        found = [one for name in listing.undoers if (one := parse_file_name(name)) is not None]
-        restores = {one.requested for one in found if one.action == RESTORE}
-        rollbacks = {one.requested for one in found} - restores
-        done = {one.requested for one in found if one.state == COMPLETED}
-        self._read_all(sorted(restores | rollbacks), listing.undoers)
-        restored, restoring = self._all_targets(restores & done), self._all_targets(restores - done)
-        waiting = self._of_runs - {one.requested for one in found if one.state != REQUESTED}
-        rolled_back = {target: one for one in sorted(rollbacks - waiting) for target in self._targets.get(one, ())}
+        undone = self._undone_by(listing.undoers)
+        restored, restoring, rolled_back = undone.restored, undone.restoring, undone.rolled_back
         targets = restored.union(restoring, rolled_back)
         instants = (one for target in targets for one in listing.of(target) if one.action != SAVEPOINT)
         late = listing.listed.intersection(
@@ -79,9 +84,28 @@ class Rollbacks:
             or (one.completion is not None and one.requested in restoring)
             or (one.completion is not None and one.completion < rolled_back.get(one.requested, ""))
         )
-        if self._targets.keys() >= restores | rollbacks:
+        if undone is self._undone[1]:
             self._late = listing.listed, late
         return late
+
+    def _undone_by(self, undoers: frozenset[str]) -> _Undone:
+        """What rollbacks and restores undo, by their names. It is kept if all plans are known. Reads new plans."""
+        if undoers == self._undone[0]:
+            return self._undone[1]
+        found = [one for name in undoers if (one := parse_file_name(name)) is not None]
+        restores = {one.requested for one in found if one.action == RESTORE}
+        rollbacks = {one.requested for one in found} - restores
+        done = {one.requested for one in found if one.state == COMPLETED}
+        self._read_all(sorted(restores | rollbacks), undoers)
+        waiting = self._of_runs - {one.requested for one in found if one.state != REQUESTED}
+        undone = _Undone(
+            self._all_targets(restores & done),
+            self._all_targets(restores - done),
+            {target: one for one in sorted(rollbacks - waiting) for target in self._targets.get(one, ())},
+        )
+        if self._targets.keys() >= restores | rollbacks:
+            self._undone = undoers, undone
+        return undone
 
     def left_to_others(self, names: Collection[str]) -> frozenset[str]:
         """The instants that other engines are about to undo: they expect to find the files that they remove.
