@@ -50,7 +50,7 @@ _RACES_FOR_S = 600.0
 _UNLOCKED_MAX = 2  # after the tail that was seen last, and after the one that is read then
 _TURNS_MAX = 20  # slots lost to others with a record left, before the lock is asked for after all
 _ON_THEIR_WAY = 3  # requests, between a leader's look and its slot
-_LOST_QUIETLY_MAX = 3  # so often who puts slots for many loses them before it asks the others to queue
+_LOST_QUIETLY_MAX = 3  # so often a commit loses, with the lock or for many, before it asks the others to queue
 _log = logging.getLogger("lakelatch.transactions")
 
 
@@ -85,14 +85,17 @@ class Race:
         self._deadline_ns = system.monotonic_ns() + round(_RACES_FOR_S * 1e9)
         self.lost = 0
 
-    def lose(self, with_lock: bool, leads: bool) -> None:
-        """Counts a place that others took, or where nothing could be decided. Errors: those of `ensure_in_time`."""
+    def lose(self, with_lock: bool, leads: bool, is_slow: bool) -> None:
+        """Counts a place that others took, or where nothing could be decided. Errors: those of `ensure_in_time`.
+
+        What `is_slow` takes longer than others do between their looks and slots, as all but commits. It asks at once.
+        """
         self.lost += 1
         self.ensure_in_time()
-        if with_lock and self.lost == 1:
+        if with_lock and is_slow and self.lost == 1:
             self.go_first()
-        elif leads and self.lost == _LOST_QUIETLY_MAX:
-            self._log.waiting.ask(with_lock=False)
+        elif (with_lock or leads) and self.lost == _LOST_QUIETLY_MAX:
+            self._log.waiting.ask(with_lock)
 
     def go_first(self) -> None:
         """For the lock's holder, where slots are put for many: it takes longer than they do, and would lose each one.
@@ -288,7 +291,8 @@ class _Loop(Generic[T]):
 
     def _lose(self, retry: Retry) -> None:
         record(SLOTS_LOST, 1, self._context.labels)
-        self._race.lose(with_lock=self._watch is not None, leads=self._turn is not None)
+        with_lock, is_slow = self._watch is not None, not self._intent.tries_first
+        self._race.lose(with_lock, leads=self._turn is not None, is_slow=is_slow)
         if not self._elided or (self._race.lost < _UNLOCKED_MAX and not self._context.log.has_met_group):
             return
         if self._race.lost == _UNLOCKED_MAX:
