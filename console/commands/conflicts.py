@@ -20,7 +20,8 @@ def show(call: Invocation, limit: int | None) -> Outcome:
         for line in _lines(loss):
             call.console.print(line, markup=False, highlight=False, soft_wrap=True)
     rows, seconds = sum(loss.rows_lost for loss in losses), sum(loss.task_s_lost for loss in losses)
-    call.console.print(f"{len(losses)} conflicts; thrown away: {rows:,} rows, {seconds:,.1f} task seconds")
+    found = f"{len(losses)} conflict{'s' if len(losses) > 1 else ''}"
+    call.console.print(f"{found}; thrown away: {rows:,} rows, {seconds:,.1f} task seconds")
     return 0, [asdict(loss) for loss in losses]
 
 

@@ -68,7 +68,7 @@ class CommitResult(Shown):
         if self.file_groups_replaced:
             parts.append(f"{self.file_groups_replaced:,} file groups replaced")
         if self.conflicts_retried:
-            parts.append(f"{self.conflicts_retried:,} conflicts retried")
+            parts.append(f"{self.conflicts_retried:,} conflict{'s' if self.conflicts_retried > 1 else ''} retried")
         if self.repeated:
             parts.append("committed before")
         if self.services:

@@ -351,10 +351,17 @@ class Cut:
             )
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes the moment into a local file, from which `load` reads them."""
+        """Writes the moment into a local file, from which `load` reads it. Errors: `InvalidRequest` if it cannot be."""
         tables = [{"path": one.path, "time": one.time, "last": one.last} for one in self._moments.values()]
         values = {"format": _FORMAT, "tables": tables}
-        Path(fspath(path)).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        try:
+            Path(fspath(path)).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise InvalidRequest(
+                f"the moment of these tables cannot be saved as {fspath(path)}: {error.strerror}; name a file in a "
+                "local folder that is there",
+                option="path",
+            ) from error
 
     @classmethod
     def load(cls: type[C], path: str | PathLike[str], options: Options | None = None) -> C:

@@ -252,8 +252,8 @@ class TableView:
             if isinstance(self.storage, StagedStorage):
                 raise no_longer_readable(self.storage, path, clean)
             raise InvalidRequest(
-                f"the table as of {self.as_of} needs {path}, which the clean {clean} has removed: read it as of a "
-                "later time, or let the cleaner keep more",
+                f"the table {self.storage.uri} as of {self.as_of} needs {path}, which the clean {clean} has removed: "
+                "read it as of a later time, or let the cleaner keep more",
                 path=path,
                 clean=clean,
             )

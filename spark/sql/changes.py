@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakelatch.spark.sql.assignment import all_stored, fitting, stored
 from lakelatch.spark.sql.errors import UNSUPPORTED, InvalidStatement
+from lakelatch.spark.sql.forms import plain_form, without_defaults
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.target import Target, checked_value, result, target_of
 from lakelatch.spark.sql.tokens import Cursor
@@ -95,7 +96,7 @@ def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
         by_name = cursor.take("BY", "NAME")
     if not any(cursor.sees(word) for word in _QUERY):
         raise cursor.wrong("a query is expected")
-    query = f"{common} {'SELECT * FROM ' if cursor.take('TABLE') else ''}{cursor.until()}"
+    query = f"{common} {without_defaults(plain_form(reads.spark, cursor.until())[0])}"
     cursor.finish()
 
     def rows() -> DataFrame:
@@ -160,6 +161,12 @@ def _fitted(
     twice = sorted({name for name in given if given.count(name) > 1})
     if twice:
         raise InvalidStatement(f"{', '.join(twice)}: named twice", "COLUMN_ALREADY_EXISTS")
+    both = sorted(fixed.keys() & set(given))
+    if both:
+        raise InvalidStatement(
+            f"{', '.join(both)}: PARTITION says the value, and the rows bring one as well: leave one of them out",
+            "STATIC_PARTITION_COLUMN_IN_INSERT_COLUMN_LIST",
+        )
     frame = rows.toDF(*given)
     types = {field.name: field.dataType for field in frame.schema}
     columns = []
@@ -183,6 +190,7 @@ def truncate(reads: Reads, cursor: Cursor) -> DataFrame | None:
         return None
     if not cursor.at_end:
         raise InvalidStatement(
-            f"TRUNCATE TABLE {name} PARTITION ...: use DELETE FROM {name} WHERE, or lakelatch.delete_partitions"
+            f"TRUNCATE TABLE {name} takes no more words; of one PARTITION (...), use DELETE FROM {name} WHERE, or "
+            "lakelatch.delete_partitions"
         )
     return result(reads, target.overwrite(target.no_rows()))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lakelatch.engine.table.opening import open_existing_storage
 from lakelatch.spark.session.catalog import plain_sql
-from lakelatch.spark.sql.errors import UNSUPPORTED, InvalidStatement
+from lakelatch.spark.sql.errors import InvalidStatement
 from lakelatch.spark.sql.literals import bound
 from lakelatch.spark.sql.references import TABLE_CHANGES, Reference, references, table_names
 from lakelatch.spark.sql.session import Hidden, Place, place_of
@@ -72,7 +71,6 @@ class Reads:
         `common` are the common table expressions of the statement, as text.
         """
         names = _common_names(common)
-        _check_reads_by_select(text, names)
         changes = []
         for one in references(text) if _may_read(text) else ():
             if len(one.name.parts) == 1 and one.name.key in names and one.arguments is None:  # before a table's name
@@ -209,13 +207,6 @@ def _alias(one: Reference) -> str:
 
 def _may_read(text: str) -> bool:
     return any(token.upper in ("SELECT", "FROM") for token in tokens_of(text))
-
-
-def _check_reads_by_select(text: str, names: set[str]) -> None:
-    """Errors: `InvalidStatement` for `(TABLE w)` of a common table expression, whose place is not found."""
-    for word, token in pairwise(tokens_of(text)):
-        if word.upper == "TABLE" and token.name.lower() in names:
-            raise InvalidStatement(f"TABLE {token.text}: write SELECT * FROM {token.text}", UNSUPPORTED)
 
 
 def _common_names(common: str) -> set[str]:

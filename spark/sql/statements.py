@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lakelatch.spark.session.catalog import FORMAT
+from lakelatch.spark.session.catalog import FORMAT, plain_sql
 from lakelatch.spark.sql import answers, changes, definitions, merges
-from lakelatch.spark.sql.errors import InvalidStatement, in_words_of_spark
+from lakelatch.spark.sql.errors import UNSUPPORTED, InvalidStatement, in_words_of_spark
+from lakelatch.spark.sql.forms import executed_text, plain_form
 from lakelatch.spark.sql.literals import bound
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.references import TABLE_CHANGES, references, table_names
@@ -23,7 +24,6 @@ _SHAPE = re.compile(
 )
 _DEFINES = re.compile(r"\s*(create|drop|alter|use|refresh|replace|set)\b", re.IGNORECASE)
 _SAYS_WHERE = re.compile(r"\bWITH\s*\(\s*['\"]path['\"]", re.IGNORECASE)
-_TABLE = re.compile(r"^\s*TABLE\s+", re.IGNORECASE)
 _EXPLAIN = re.compile(r"\s*EXPLAIN(\s+(EXTENDED|CODEGEN|COST|FORMATTED))?\s", re.IGNORECASE)
 _QUERIES = ("SELECT", "INSERT", "MERGE", "UPDATE", "DELETE", "FROM", "VALUES", "TABLE")
 
@@ -48,6 +48,7 @@ _INSTEAD = {
     "VACUUM": "CALL lakelatch.clean(table => '{0}')",
     "RESTORE": "CALL lakelatch.restore(table => '{0}', as_of => '...')",
     "REPLACE": "DROP TABLE {0} and CREATE TABLE {0}, or INSERT OVERWRITE {0}",
+    "BEGIN": "a spark.sql(...) for each statement of the script, as BEGIN ... END is carried out by Spark alone",
     "CACHE": "CACHE TABLE copy AS SELECT * FROM {0}, which keeps the rows of now",
     "FROM": "INSERT INTO ... SELECT ... FROM {0}, a statement for each table that is written",
     "LOAD": "INSERT INTO {0} SELECT * FROM parquet.`...`",
@@ -61,10 +62,18 @@ def statement(spark: SparkSession, text: str, args: Any = None, **frames: DataFr
     `` lakelatch.`/data/flights` ``. All that a statement reads of one table is of one moment. Errors:
     `InvalidStatement`, which is an `AnalysisException` too, with the table as it was; those of `Table`.
     """
-    reads = Reads(spark, args)
-    text = _TABLE.sub("SELECT * FROM ", text, count=1)
+    reads = Reads(spark)
+    executed = executed_text(spark, text, args)
+    text, args = plain_form(spark, executed or text, args)
+    reads.args = args
     if not _may_be_ours(reads, text) or _SAYS_WHERE.search(text):
         return None
+    if executed:
+        raise InvalidStatement(
+            "EXECUTE IMMEDIATE: the statement names a table of Lakelatch, and Spark alone would carry it out; give it "
+            "to spark.sql(text, args={...}) itself",
+            UNSUPPORTED,
+        )
     if frames:
         text = _with_frames(reads, text, frames)
     try:
@@ -160,7 +169,27 @@ def _query(reads: Reads, text: str, args: Any) -> DataFrame | None:
     if args and any(one.moment or one.arguments for one in found):
         text, reads.args = bound(text, args), None
     cursor = Cursor.of(text)
-    return reads.frame(text[: cursor.tokens[-1].end])
+    return _cached(reads, cursor) if cursor.take("CACHE") else reads.frame(text[: cursor.tokens[-1].end])
+
+
+def _cached(reads: Reads, cursor: Cursor) -> DataFrame:
+    """`CACHE [LAZY] TABLE v [OPTIONS (...)] [AS] query`: a view of the frame, whose names nobody looks up again."""
+    lazy = "LAZY " if cursor.take("LAZY") else ""
+    cursor.expect("TABLE")
+    name = cursor.name()
+    options = ""
+    if cursor.sees("OPTIONS"):
+        start = cursor.start
+        cursor.next()
+        cursor.items()
+        options = cursor.text[start : cursor.tokens[cursor.place - 1].end]
+    cursor.take("AS")
+    reads.frame(cursor.until()).createTempView(str(name))
+    try:
+        return plain_sql(reads.spark, f"CACHE {lazy}TABLE {name} {options}")
+    except Exception:
+        reads.spark.catalog.dropTempView(str(name))
+        raise
 
 
 def _explained(reads: Reads, text: str, end: int) -> DataFrame | None:

@@ -154,6 +154,8 @@ def checked_value(text: str) -> str:
     """A condition or value that gives the same each time. Errors: `InvalidStatement`."""
     if not text.strip():
         raise InvalidStatement("a condition or a value is missing", SYNTAX)
+    if text.strip().upper() == "DEFAULT":  # no column has another one
+        return "NULL"
     found = is_volatile(text)
     if found is not None:
         raise InvalidStatement(

@@ -49,6 +49,25 @@ def test_what_others_take_back_is_not_left_out_unseen(tables: Tables) -> None:
             cut.to_arrow(first)
 
 
+def test_what_a_clean_has_removed_is_missed_in_a_table_that_is_named(tables: Tables) -> None:
+    first = tables.paths[0]
+    found, table = cuts(tables), lakelatch.open(first, OPTIMISTIC)
+    for value in range(12, 15):
+        table.upsert(rows({1: value}, 2))
+        table.compact({"hoodie.compact.inline.max.delta.commits": "1"})
+    table.clean({"hoodie.clean.commits.retained": "1"})
+    for cut in found:
+        with pytest.raises(InvalidRequest, match=r"table \S*table0 as of .* which the clean .* has removed"):
+            cut.to_arrow(first)
+
+
+def test_a_moment_is_saved_in_a_folder_that_is_there(tables: Tables) -> None:
+    missing = tables.folder / "missing" / "cut.json"
+    with pytest.raises(InvalidRequest, match=r"saved as \S*cut.json: No such file or directory; name a file in a"):
+        lakelatch.snapshot(tables.paths).save(missing)
+    assert not missing.parent.exists()
+
+
 def test_another_table_in_the_place_of_one_is_not_read(tables: Tables, tmp_path: Path) -> None:
     found = cuts(tables)
     Path(tables.paths[1]).rename(tmp_path / "elsewhere")

@@ -29,6 +29,7 @@ def test_what_is_unusual_about_a_write_is_shown() -> None:
     odd = replace(RESULT, deletes_written=2, conflicts_retried=3, file_groups_replaced=4, repeated=True)
     for text in ("2 deletes", "3 conflicts retried", "4 file groups replaced", "committed before"):
         assert text in repr(odd) and text not in repr(RESULT)
+    assert ", 1 conflict retried;" in repr(replace(RESULT, conflicts_retried=1))
 
 
 def test_a_notebook_shows_a_table_with_times_as_people_read_them() -> None:

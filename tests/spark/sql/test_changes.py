@@ -31,11 +31,6 @@ REFUSED = [
     ("UPDATE target SET v = 1, V = 2", "COLUMN_ALREADY_EXISTS", "two values"),
     ("INSERT INTO target SELECT 1", "INSERT_COLUMN_ARITY_MISMATCH.NOT_ENOUGH_DATA_COLUMNS", "BY NAME"),
     ("INSERT INTO target SELECT 1, 'a', 'b'", "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST", "cast it"),
-    (
-        "WITH w AS (SELECT 1 AS id) DELETE FROM target WHERE id IN (TABLE w)",
-        "UNSUPPORTED_FEATURE.TABLE_OPERATION",
-        "SELECT [*] FROM w",
-    ),
     ("INSERT OVERWRITE target IF NOT EXISTS SELECT 1, 'a', 1", "UNSUPPORTED_FEATURE.TABLE_OPERATION", "IF NOT EXISTS"),
     ("INSERT INTO target REPLACE WHERE id = 1 SELECT 2, 'a', 1", "REPLACE_WHERE_VIOLATION", "id=2"),
     (
@@ -53,6 +48,9 @@ REFUSED = [
     ("OPTIMIZE target ZORDER BY (id)", "UNSUPPORTED_FEATURE.TABLE_OPERATION", "lakelatch.cluster"),
     ("VACUUM target", "UNSUPPORTED_FEATURE.TABLE_OPERATION", "lakelatch.clean"),
     ("ANALYZE TABLE target COMPUTE STATISTICS", "UNSUPPORTED_FEATURE.TABLE_OPERATION", "ANALYZE"),
+    ("BEGIN DELETE FROM target; END", "UNSUPPORTED_FEATURE.TABLE_OPERATION", "for each statement of the script"),
+    ("EXECUTE IMMEDIATE 'DELETE FROM target'", "UNSUPPORTED_FEATURE.TABLE_OPERATION", "spark.sql"),
+    ("EXECUTE IMMEDIATE 'DELETE FROM ' || 'target'", "UNSUPPORTED_FEATURE.TABLE_OPERATION", "spark.sql"),
     ("CREATE VIEW w AS SELECT * FROM target", "UNSUPPORTED_FEATURE.TABLE_OPERATION", "one moment"),
 ]
 
@@ -102,6 +100,15 @@ def same_rows(tables: Table, spark: SparkSession) -> None:
             None,
             "SELECT * FROM plain WHERE day = 'tue'",
         ),
+        ("WITH w AS (TABLE source) DELETE FROM target WHERE id IN (SELECT id FROM (TABLE w))", None,
+         "SELECT * FROM plain WHERE id NOT IN (2, 9, 3)"),
+        ("INSERT INTO IDENTIFIER(:t) (TABLE source)", {"t": "target"},
+         "SELECT * FROM plain WHERE id NOT IN (2, 3) UNION ALL SELECT * FROM source"),
+        ("DELETE FROM IDENTIFIER('tar' || ?) WHERE IDENTIFIER('id') = ?", ["get", 2],
+         "SELECT * FROM plain WHERE id <> 2"),
+        ("INSERT INTO target VALUES (5, DEFAULT, 5), (6, 'default', default)", None,
+         "SELECT * FROM plain UNION ALL VALUES (5, NULL, 5.0D), (6, 'default', NULL)"),
+        ("UPDATE target SET v = DEFAULT WHERE id = 1", None, "SELECT id, day, if(id = 1, NULL, v) FROM plain"),
         ("delete from\ttarget;", None, "SELECT * FROM plain WHERE false"),
         (
             "UPDATE target SET v = CASE WHEN day IN ('a, b', 'tue') THEN ifnull(v, 0) END, `Day` = 'x' WHERE id > 1",
@@ -210,6 +217,13 @@ def test_a_whole_table_is_inserted_by_its_name(sql: Any, spark: SparkSession) ->
     place = f"LOCATION '{sql.folder}/made_of' OPTIONS (primaryKey 'id')"
     sql(f"CREATE TABLE made_of USING lakelatch {place} AS TABLE whole")
     assert sql.rows("made_of") == sql.rows("whole")
+    sql("CACHE TABLE kept AS SELECT * FROM whole")
+    sql("CACHE LAZY TABLE lazily OPTIONS ('storageLevel' 'MEMORY_ONLY') SELECT * FROM whole WHERE id = 1")
+    sql("DELETE FROM whole WHERE id < 3")
+    assert sql.of_spark("SELECT * FROM kept") == sql.rows("copied")
+    assert len(sql.of_spark("SELECT * FROM lazily")) == 1
+    for name in ("kept", "lazily"):
+        spark.catalog.dropTempView(name)
     for text, words in (
         ("CACHE TABLE whole", "CACHE TABLE copy AS SELECT"),
         ("CREATE TABLE alike LIKE whole", "AS SELECT \\* FROM whole WHERE false"),
@@ -233,6 +247,17 @@ def test_partitions(sql: Any) -> None:
     sql("INSERT INTO days VALUES (7, '010', 7), (8, '10', 8)")
     sql("INSERT OVERWRITE days PARTITION (day = 10) VALUES (6, 6)")
     assert sql.rows("days") == [(4, "a", 40.0), (6, "10", 6.0), (7, "010", 7.0)]
+
+
+def test_rows_go_into_the_partition_that_is_named_and_nowhere_else(sql: Any) -> None:
+    before = [(1, "a", 1.0), (2, "b", 2.0)]
+    sql.table("named_days", before, more="PARTITIONED BY (day)")
+    for verb in ("INSERT INTO", "INSERT OVERWRITE"):
+        for rows in ("(id, Day, v) VALUES (3, 'b', 3)", "BY NAME SELECT 3 AS id, 'b' AS day, 3D AS v"):
+            with pytest.raises(AnalysisException, match="day: PARTITION says the value") as caught:
+                sql(f"{verb} named_days PARTITION (day = 'a') {rows}")
+            assert caught.value.getCondition() == "STATIC_PARTITION_COLUMN_IN_INSERT_COLUMN_LIST"
+            assert sql.rows("named_days") == before
 
 
 def test_no_row_is_written_over_by_another_one(sql: Any) -> None:

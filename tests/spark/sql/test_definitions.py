@@ -186,7 +186,7 @@ def test_columns_that_may_not_be_null_are_refused(sql: Any, spark: SparkSession,
 
 def test_columns_that_were_added_are_shown(sql: Any, spark: SparkSession) -> None:
     sql.table("with_note")
-    sql("ALTER TABLE with_note ADD COLUMNS (note STRING)")
+    sql("ALTER TABLE IDENTIFIER('with_note') ADD COLUMNS (note STRING)")
     for statement_of in ("SHOW COLUMNS IN with_note", "SHOW COLUMNS FROM with_note IN default", "DESC with_note"):
         assert [row[0] for row in sql(statement_of)] == ["day", "id", "note", "v"]
     found = statement(spark, "DESCRIBE TABLE EXTENDED with_note")

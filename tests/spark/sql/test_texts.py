@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lakelatch.spark.sql.errors import InvalidStatement
+from lakelatch.spark.sql.forms import plain_form, without_defaults
 from lakelatch.spark.sql.literals import bound, literal
 from lakelatch.spark.sql.references import is_volatile, qualified, references, table_names
 from lakelatch.spark.sql.tokens import Cursor, tokens_of
@@ -34,6 +35,30 @@ def test_a_text_ends_at_a_word_outside_of_brackets_and_cases() -> None:
     with pytest.raises(InvalidStatement, match="is not understood") as caught:
         Cursor.of("\nCALL x").finish()
     assert "line 2" in str(caught.value) and caught.value.getCondition() == "PARSE_SYNTAX_ERROR"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("TABLE t", "SELECT * FROM t"),
+        ("((TABLE t)) MINUS ALL TABLE `u`", "((SELECT * FROM t)) MINUS ALL SELECT * FROM `u`"),
+        ("a IN (TABLE t) OR f(TABLE t) OR `f`(TABLE t)", "a IN (SELECT * FROM t) OR f(TABLE t) OR `f`(TABLE t)"),
+        ("DROP TABLE t", "DROP TABLE t"),
+        ("SELECT DISTINCT table FROM IDENTIFIER('a.b')", "SELECT DISTINCT table FROM `a`.`b`"),
+        ("SELECT 1 FROM IDENTIFIER('t; DROP')", "SELECT 1 FROM IDENTIFIER('t; DROP')"),
+        ("SELECT identifier, 'IDENTIFIER(''t'')' FROM t", "SELECT identifier, 'IDENTIFIER(''t'')' FROM t"),
+    ],
+)
+def test_other_forms_are_told_from_what_only_looks_like_them(text: str, expected: str) -> None:
+    no_session: Any = None
+    assert plain_form(no_session, text) == (expected, None)
+
+
+def test_a_default_is_a_whole_value() -> None:
+    assert without_defaults("VALUES (1, DEFAULT), (default, f(DEFAULT + 1))") == (
+        "VALUES (1, NULL), (NULL, f(DEFAULT + 1))"
+    )
+    assert without_defaults("SELECT (DEFAULT)") == "SELECT (DEFAULT)"
 
 
 @pytest.mark.parametrize(
