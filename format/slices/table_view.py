@@ -24,6 +24,7 @@ from lakelatch.format.slices.index_reading import current_index
 from lakelatch.format.slices.partitions import FirstAnswer, Indexed, Selection, first_answer, partition_files
 from lakelatch.format.tombstones import ensure_tombstone, taken_back
 from lakelatch.storage.contract import NotFound, Storage
+from lakelatch.storage.uris import without_secrets
 from lakelatch.timeline.actions import CLEAN, REPLACE_COMMIT, WRITE_ACTIONS
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.instant import Instant, parse_file_name
@@ -252,7 +253,7 @@ class TableView:
             if isinstance(self.storage, StagedStorage):
                 raise no_longer_readable(self.storage, path, clean)
             raise InvalidRequest(
-                f"the table {self.storage.uri} as of {self.as_of} needs {path}, which the clean {clean} has removed: "
+                f"the table {without_secrets(self.storage.uri)} as of {self.as_of} needs {path}, which the clean {clean} has removed: "
                 "read it as of a later time, or let the cleaner keep more",
                 path=path,
                 clean=clean,

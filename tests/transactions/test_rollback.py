@@ -15,7 +15,8 @@ from lakelatch.locks.contract import TABLE_KEY, LockScope
 from lakelatch.testing.faults.lying_lock import LyingLockProvider
 from lakelatch.testing.faults.storage import LOST_BEFORE, Fault, FaultyStorage
 from lakelatch.timeline.instant import TIMELINE_FOLDER, requested
-from lakelatch.timeline.log.events import COMPLETE, ROLLBACK, slot_path
+from lakelatch.timeline.log.events import COMPLETE, LOG_FOLDER, ROLLBACK, slot_path
+from lakelatch.timeline.log.waiting import NAME_OF_HOLDER
 from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.elision import OFF
 from lakelatch.transactions.manager import TransactionManager
@@ -47,6 +48,7 @@ def test_who_loses_slot_after_slot_keeps_one_claim_only(table: Table) -> None:
     def overtake(_: str) -> None:
         if threading.current_thread() is aborting and len(claims) < 3:
             claims.append(list(table.storage.names(HEARTBEAT_FOLDER)))
+            table.storage.delete(f"{LOG_FOLDER}/{NAME_OF_HOLDER}")  # others have looked before they were asked to wait
             other = threading.Thread(target=write, args=(others, f"b{len(claims)}"))
             other.start()
             other.join()
