@@ -253,8 +253,8 @@ class TableView:
             if isinstance(self.storage, StagedStorage):
                 raise no_longer_readable(self.storage, path, clean)
             raise InvalidRequest(
-                f"the table {without_secrets(self.storage.uri)} as of {self.as_of} needs {path}, which the clean {clean} has removed: "
-                "read it as of a later time, or let the cleaner keep more",
+                f"the table {without_secrets(self.storage.uri)} as of {self.as_of} needs {path}, which the clean "
+                f"{clean} has removed: read it as of a later time, or let the cleaner keep more",
                 path=path,
                 clean=clean,
             )
