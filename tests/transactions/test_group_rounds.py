@@ -15,7 +15,7 @@ from lakelatch.storage import MemoryStorage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.instant import TIMELINE_FOLDER
 from lakelatch.timeline.log.events import COMPLETE, LOG_FOLDER, slot_path
-from lakelatch.transactions.attempts.group import _GATHERS, _LOOKS_GATHERING, _TURN_LEAST_NS
+from lakelatch.transactions.attempts.group import _GATHERS, _LOOKS_GATHERING, _TURN_LEAST_NS, _TURN_MOST_NS
 from lakelatch.transactions.base.ready import READY_FOLDER
 
 ALL_OF_IT_NS, ONE_LOOK_NS = round(_GATHERS * _TURN_LEAST_NS), round(_TURN_LEAST_NS / _LOOKS_GATHERING)
@@ -222,6 +222,36 @@ def test_who_begins_meanwhile_makes_none_of_them_unless_no_more_come(table: Tabl
     assert began.instant > leader.instant
     made = [path for operation, path in asked if operation == "put_if_absent" and path in files]
     assert made == ([] if is_alive else sorted(files, key=lambda path: path.rpartition("_")[2]))
+
+
+def test_slow_listings_make_nobody_wait_the_longer_for_files_that_do_not_come(table: Table) -> None:
+    """Who waits may hold the table's lock."""
+    ready(table, "a")
+    leader, slow = begin(table, "leader"), [0.0, 60.0]
+    with failpoints.active("commit.after_slot=raise"), pytest.raises(CommitUnknown):
+        leader.commit()
+
+    def before(operation: str, path: str) -> None:
+        if (operation, path) == ("list", TIMELINE_FOLDER):
+            table.system.advance(slow.pop(0) if slow else 0)
+
+    log = table.manager(storage=FaultyStorage(table.storage, before=before)).context.log
+    began_ns = table.system.monotonic_ns()
+    log.look(log.tail())
+    assert not slow and table.system.monotonic_ns() - began_ns <= 60e9 + 2 * _TURN_MOST_NS
+    assert {one.instant for one in table.events()} <= set(table.completed())
+
+
+def test_nobody_waits_for_a_file_that_was_there_and_that_others_have_taken_away(table: Table) -> None:
+    """As a rollback of another engine does, which takes the inflight file away later, or never if it has died."""
+    gone, *_ = put_slot(table, "a", "b")
+    log = table.manager().context.log
+    log.look(log.tail())
+    event = next(one for one in table.events() if one.instant == gone.instant)
+    table.storage.delete(event.path)
+    began_ns = table.system.monotonic_ns()
+    log.look(log.tail())
+    assert table.system.monotonic_ns() == began_ns and gone.instant not in table.completed()
 
 
 def looks_for_slot(table: Table) -> int:

@@ -10,7 +10,8 @@ from lakelatch.timeline.log.projection import Projections
 from lakelatch.timeline.log.snapshots import Snapshots
 from lakelatch.timeline.snapshot import Snapshot
 
-_REQUESTS, _LEAST_NS = 10, 20_000_000  # in the time of so many requests, or at least in this one, a file should come
+_REQUESTS = 10  # in the time of so many requests a file should come
+_LEAST_NS, _MOST_NS = 20_000_000, 5_000_000_000  # and within these: one request may have been slow
 _LOOKS = 40  # for one file, within the time that it may take
 _LOOKS_LEAST = 2
 
@@ -62,7 +63,8 @@ def listing_with_files(
     began_ns = system.monotonic_ns()
     listing = snapshots.list()
     request_ns = system.monotonic_ns() - began_ns
-    files = AwaitedFiles(projections, system, events, max(_LEAST_NS, _REQUESTS * request_ns), request_ns)
+    time_ns = min(max(_LEAST_NS, _REQUESTS * request_ns), _MOST_NS)
+    files = AwaitedFiles(projections, system, events, time_ns, request_ns)
     while not files.are_there(listing) and not files.are_late:
         files.pause()
         listing = snapshots.list()

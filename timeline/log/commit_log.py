@@ -217,7 +217,8 @@ class CommitLog(LogReader):
             return replace(tail, listing=self.snapshots.list() if listing is None else listing)
         if is_listed:
             listing = self.snapshots.list() if listing is None else listing
-            listing = listing_with_files(self.projections, self.snapshots, self._system, events, listing)
+            if not looked_at:  # what is missing then was taken away
+                listing = listing_with_files(self.projections, self.snapshots, self._system, events, listing)
             if all(self.projections.needs_nothing(event, listing, looked_at) for event in events):
                 self._looked_at = max(self._looked_at, tail.number)
                 return replace(tail, listing=listing)
