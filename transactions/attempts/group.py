@@ -126,7 +126,7 @@ class Turn:
             before = min(len(instants), _TURNS_MOST)  # others may stand for as long as they live, and not move
             patience_ns, pause_ns = turn_ns * before, turn_ns / _LOOKS
             follows = partial(log.has_slot, tail.number + 1)
-            rarely = max(1.0, len(instants) / _LOOK_OFTEN)
+            rarely = min(max(1.0, len(instants) / _LOOK_OFTEN), _LOOKS)  # but once a turn
             if self._wait_until(follows, patience_ns, pause_ns * rarely, ensure_in_time):
                 self._looked = self._look_at(tail.number + 1)
                 continue

@@ -260,8 +260,9 @@ class CleanPlanner:
         for one in instants:
             partitions = read_undone_partitions(self.whole.content(one), one.path)
             status = self._status("", one.path)  # of the storage's clock, as the time of a late request is
+            now_ms = max(self.now_ms, to_ms(one.completion or one.requested))
             for partition in partitions:
-                self._is_old(self.now_ms if status is None else status.modified_ms, partition, found)
+                self._is_old(now_ms if status is None else status.modified_ms, partition, found)
             undone.update(partitions)
         return undone
 
