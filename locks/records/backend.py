@@ -124,7 +124,7 @@ class RecordBackend(SessionBackend):
 
         def mine(slot: Record | None, others: bool, held: dict[str, Any], token: int) -> bool:
             entry, served = entry_of(held, name), served_of(slot, name)
-            if entry is not None and (turn.believes(entry.token) or self.sessions.look(entry.session) is not None):
+            if entry is not None and self._is_alive(entry, turn):
                 turn.see(f"{entry.token}", by_ticket(held[name]), served)
                 return False
             if not turn.has_come(served, others):
@@ -266,6 +266,15 @@ class RecordBackend(SessionBackend):
                 del self._holding[name]
             self._requests.pop(request, None)
             self._sent.pop(request, None)
+
+    def _is_alive(self, entry: Entry, turn: Turn) -> bool:
+        """Whether the holder of a name is, as far as this turn has to know."""
+        if turn.believes(entry.token):
+            return True
+        alive = self.sessions.look(entry.session) is not None
+        if not alive:
+            turn.believes_no_more(entry.token)
+        return alive
 
     def _free(self, session: str, request: str, name: str) -> bool:
         """Removes the entry of a request, and makes sure that no put of it can happen any more."""

@@ -67,6 +67,7 @@ class Turn:
         self._before: list[int] = []  # tickets that are to be served before ours
         self._served = 0
         self._holder = ""  # at the last look that found one
+        self._ended = 0  # the token of a holder that is dead
         self._overtaken = 0
         self._moved_ns = system.monotonic_ns()  # when one was seen to be served, or we began to wait
         self._paces = paces
@@ -108,7 +109,13 @@ class Turn:
 
     def believes(self, token: int) -> bool:
         """Whether to take it for granted that the holder with this token is alive, as those who are next look at it."""
+        if self._insists or token == self._ended:
+            return False
         return self._stays_s(f"held {token}") < _BELIEVED_S and self.is_behind
+
+    def believes_no_more(self, token: int) -> None:
+        """Learns that the session of the holder with this token is dead, so that the name is free from now on."""
+        self._ended = token
 
     def has_come(self, served: int | None, others: bool) -> bool:
         """Whether to take the name, which is free; `others` may have put its slot since we did."""

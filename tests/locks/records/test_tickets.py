@@ -150,6 +150,29 @@ def test_a_ticket_whose_owner_does_not_come_lapses(store: MemoryRecordStore, sys
     assert newcomer.look() is not None and dead.look() is None
 
 
+def test_who_is_behind_the_dead_waits_for_no_more_than_their_tickets(
+    store: MemoryRecordStore, system: ManualSystem
+) -> None:
+    holder = RecordClient(store, system)
+    assert holder.take("r") is not None
+    _dead, last = waiters(store, system, 2)
+    assert not [at_s for at_s in range(int(LEASE_S)) if last.look() or system.advance(1.0)]
+    assert last.look() is None  # it marks the holder as dead; what is left to wait for is the ticket before
+    assert any(last.look() or system.advance(0.5) for _ in range(2))
+
+
+def test_a_last_look_from_behind_asks_whether_the_holder_is_alive(
+    store: MemoryRecordStore, system: ManualSystem
+) -> None:
+    holder = RecordClient(store, system)
+    assert holder.take("r") is not None
+    _dead, last = waiters(store, system, 2)
+    holder.service.sessions.close(holder.session)
+    system.advance(1.0)
+    last.turn.insist()
+    assert last.look() is not None
+
+
 def test_who_gave_up_has_taken_the_ticket_away(store: MemoryRecordStore, system: ManualSystem) -> None:
     holder, client = RecordClient(store, system), RecordClient(store, system)
     assert holder.take("r") is not None
