@@ -82,7 +82,8 @@ def change_locks(
             event = log.create(draft, tail, take_time, lambda: observer.oldest_start_slot(default=2**62))
             if event is not None:
                 return event
-            race.lose(with_lock=True, leads=False, is_slow=False)
+            race.lose()
+            race.ask_if_lost_often(with_lock=True)
 
 
 def record_locks(storage: Storage, locks: LockProvider, timeout_s: float) -> dict[str, str]:

@@ -55,7 +55,7 @@ _SEVERAL_EVERY = 25  # so many seeds are simulated once more, over several table
 _RECORDED_EACH = 1_000  # seeds, so that a run that is cut off is noted down as far as it came
 _CHUNKS_LEAST = 30  # or one process simulates the last of few chunks while others have nothing to do
 _ROOT = Path(__file__).parents[2]
-_NOT_SIMULATED = re.compile(r"\.|bench/|tests/(?!simulation/|support/)|.*/\.")
+_NOT_SIMULATED = re.compile(r"\.|bench/|build/|tests/(?!simulation/|support/)|.*/\.")
 
 # All actors and the watch read the same few files again and again: what bytes say is found out once. Nobody changes it.
 records.decode = lru_cache(maxsize=1024)(records.decode)

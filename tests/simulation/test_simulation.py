@@ -34,8 +34,9 @@ def test_another_source_draws_other_seeds_and_the_same_one_the_same(tmp_path: Pa
     (tmp_path / "locks").mkdir()
     (tmp_path / "locks" / "lease.py").write_text("held = True\n")
     before = of_tree(500, tmp_path)
-    (tmp_path / ".venv").mkdir()
-    (tmp_path / ".venv" / "other.py").write_text("pass\n")
+    for folder in (".venv", "build"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "other.py").write_text("pass\n")
     assert of_tree(500, tmp_path) == before and before[1] - before[0] == 500
     (tmp_path / "locks" / "lease.py").write_text("held = False\n")
     assert of_tree(500, tmp_path) != before

@@ -14,11 +14,12 @@ from lakelatch.errors import CommitUnknown, Unavailable
 from lakelatch.storage import MemoryStorage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.instant import TIMELINE_FOLDER
+from lakelatch.timeline.log.awaited_files import _LEAST_NS, _MOST_NS
 from lakelatch.timeline.log.events import COMPLETE, LOG_FOLDER, slot_path
-from lakelatch.transactions.attempts.group import _GATHERS, _LOOKS_GATHERING, _TURN_LEAST_NS, _TURN_MOST_NS
+from lakelatch.transactions.attempts.group import _GATHERS, _LOOKS_GATHERING
 from lakelatch.transactions.base.ready import READY_FOLDER
 
-ALL_OF_IT_NS, ONE_LOOK_NS = round(_GATHERS * _TURN_LEAST_NS), round(_TURN_LEAST_NS / _LOOKS_GATHERING)
+ALL_OF_IT_NS, ONE_LOOK_NS = round(_GATHERS * _LEAST_NS), round(_LEAST_NS / _LOOKS_GATHERING)
 
 
 @pytest.fixture
@@ -238,7 +239,7 @@ def test_slow_listings_make_nobody_wait_the_longer_for_files_that_do_not_come(ta
     log = table.manager(storage=FaultyStorage(table.storage, before=before)).context.log
     began_ns = table.system.monotonic_ns()
     log.look(log.tail())
-    assert not slow and table.system.monotonic_ns() - began_ns <= 60e9 + 2 * _TURN_MOST_NS
+    assert not slow and table.system.monotonic_ns() - began_ns <= 60e9 + 2 * _MOST_NS
     assert {one.instant for one in table.events()} <= set(table.completed())
 
 

@@ -15,10 +15,11 @@ from lakelatch.errors import CorruptTable
 from lakelatch.locks.contract import TABLE_KEY
 from lakelatch.storage import MemoryStorage
 from lakelatch.testing.faults.storage import FaultyStorage
+from lakelatch.timeline.log.awaited_files import _LEAST_NS
 from lakelatch.timeline.log.events import LOG_FOLDER, PLAN, slot_path
 from lakelatch.timeline.log.waiting import NAME_OF_HOLDER
 from lakelatch.timeline.snapshot import Snapshot
-from lakelatch.transactions.attempts.group import _TURN_LEAST_NS, _TURNS_OF_HOLDER
+from lakelatch.transactions.attempts.group import _TURNS_OF_HOLDER
 from lakelatch.transactions.base.ready import READY_FOLDER
 from lakelatch.transactions.manager import TransactionManager
 
@@ -131,7 +132,7 @@ def test_what_a_dead_holder_has_asked_for_delays_one_leader_by_two_turns(table: 
     usual_ns = time_of(table, first)
     table.storage.put(ASKED, b"")
     held_ns = time_of(table, second)
-    assert held_ns - usual_ns == _TURNS_OF_HOLDER * _TURN_LEAST_NS and not table.storage.exists(ASKED)
+    assert held_ns - usual_ns == _TURNS_OF_HOLDER * _LEAST_NS and not table.storage.exists(ASKED)
     assert time_of(table, third) == usual_ns and slots(table) == [committed(one) for one in (first, second, third)]
 
 
@@ -151,7 +152,7 @@ def test_a_leader_goes_on_once_the_holder_has_given_the_lock_back(table: Table) 
 
     leader = begin(table, "c", paused=Paused(FaultyStorage(table.storage, before=before)))
     held_ns = time_of(table, leader)
-    assert 0 < held_ns - usual_ns < _TURN_LEAST_NS and len(looks) > 5
+    assert 0 < held_ns - usual_ns < _LEAST_NS and len(looks) > 5
     assert time_of(table, second) == usual_ns
 
 

@@ -10,10 +10,15 @@ from lakelatch.timeline.log.projection import Projections
 from lakelatch.timeline.log.snapshots import Snapshots
 from lakelatch.timeline.snapshot import Snapshot
 
-_REQUESTS = 10  # in the time of so many requests a file should come
+_REQUESTS = 10  # in the time of so many requests a slot or a file should come
 _LEAST_NS, _MOST_NS = 20_000_000, 5_000_000_000  # and within these: one request may have been slow
 _LOOKS = 40  # for one file, within the time that it may take
 _LOOKS_LEAST = 2
+
+
+def time_of_one_ns(request_ns: float, least_ns: float = 0) -> int:
+    """Within which time a slot, or a file of it, should come from a writer that is alive, by how long requests take."""
+    return round(min(max(_LEAST_NS, _REQUESTS * request_ns, least_ns), _MOST_NS))
 
 
 class AwaitedFiles:
@@ -63,8 +68,7 @@ def listing_with_files(
     began_ns = system.monotonic_ns()
     listing = snapshots.list()
     request_ns = system.monotonic_ns() - began_ns
-    time_ns = min(max(_LEAST_NS, _REQUESTS * request_ns), _MOST_NS)
-    files = AwaitedFiles(projections, system, events, time_ns, request_ns)
+    files = AwaitedFiles(projections, system, events, time_of_one_ns(request_ns), request_ns)
     while not files.are_there(listing) and not files.are_late:
         files.pause()
         listing = snapshots.list()

@@ -85,16 +85,14 @@ class Race:
         self._deadline_ns = system.monotonic_ns() + round(_RACES_FOR_S * 1e9)
         self.lost = 0
 
-    def lose(self, with_lock: bool, leads: bool, is_slow: bool) -> None:
-        """Counts a place that others took, or where nothing could be decided. Errors: those of `ensure_in_time`.
-
-        What `is_slow` takes longer than others do between their looks and slots, as all but commits. It asks at once.
-        """
+    def lose(self) -> None:
+        """Counts a place that others took, or where nothing could be decided. Errors: those of `ensure_in_time`."""
         self.lost += 1
         self.ensure_in_time()
-        if with_lock and is_slow and self.lost == 1:
-            self.go_first()
-        elif (with_lock or leads) and self.lost == _LOST_QUIETLY_MAX:
+
+    def ask_if_lost_often(self, with_lock: bool) -> None:
+        """Asks the others to queue, after the loss that was one too many; for the lock's holder, or one for many."""
+        if self.lost == _LOST_QUIETLY_MAX:
             self._log.waiting.ask(with_lock)
 
     def go_first(self) -> None:
@@ -291,8 +289,12 @@ class _Loop(Generic[T]):
 
     def _lose(self, retry: Retry) -> None:
         record(SLOTS_LOST, 1, self._context.labels)
-        with_lock, is_slow = self._watch is not None, not self._intent.tries_first
-        self._race.lose(with_lock, leads=self._turn is not None, is_slow=is_slow)
+        self._race.lose()
+        with_lock = self._watch is not None
+        if with_lock and self._race.lost == 1 and not self._intent.tries_first:
+            self._race.go_first()  # all but commits take longer than the others do between their looks and slots
+        elif with_lock or self._turn is not None:
+            self._race.ask_if_lost_often(with_lock)
         if not self._elided or (self._race.lost < _UNLOCKED_MAX and not self._context.log.has_met_group):
             return
         if self._race.lost == _UNLOCKED_MAX:

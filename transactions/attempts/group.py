@@ -23,7 +23,7 @@ from lakelatch.errors import CorruptTable, InvalidRequest, LakelatchError, Unava
 from lakelatch.storage.contract import NotFound, PutUnknown
 from lakelatch.timeline.history.history import History
 from lakelatch.timeline.instant import completed, inflight, is_completed, requested_time
-from lakelatch.timeline.log.awaited_files import AwaitedFiles
+from lakelatch.timeline.log.awaited_files import AwaitedFiles, time_of_one_ns
 from lakelatch.timeline.log.events import COMPLETE, WITHDRAW, Event
 from lakelatch.timeline.log.lock_names import agree
 from lakelatch.timeline.log.log_reader import Tail
@@ -43,8 +43,6 @@ from lakelatch.transactions.base.ready import (
 
 _READ_MAX = 64  # records that one slot commits
 _SIZE_MAX_BYTES = 16 * 1024 * 1024  # far above any record; what is larger was cut off, and is none
-_TURN_LEAST_NS, _TURN_MOST_NS = 20_000_000, 5_000_000_000
-_REQUESTS = 10  # in the time of so many requests a writer that has the turn should have put its slot
 _TURNS_OF_HOLDER = 2  # which whoever holds the table's lock is given for a slot
 _TURNS_MOST = 20  # that are left to those before it, whoever they are
 _GATHERS, _GATHERS_MORE = 0.5, 0.15  # of a turn others are waited for, and at least after one has come
@@ -108,8 +106,7 @@ class Turn:
         what this commit needs.
         """
         log = self._context.log
-        turn_ns = max(_TURN_LEAST_NS, self._request_ns * _REQUESTS, 2 * self._context.elision.queue.try_ns)
-        turn_ns = min(turn_ns, _TURN_MOST_NS)
+        turn_ns = time_of_one_ns(self._request_ns, 2 * self._context.elision.queue.try_ns)
         self._gathers_until_ns = self._context.system.monotonic_ns() + round(_GATHERS * turn_ns)
         while True:
             tail, self._looked = self._looked or self._look(), None

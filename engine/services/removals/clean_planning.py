@@ -87,12 +87,6 @@ class CleanPlanner:
     whole: WholeTimeline
     _forgotten: dict[str, Collection[FileGroup]] = field(default_factory=dict, init=False)
 
-    @classmethod
-    def load(cls, storage: Storage, config: TableConfig, options: CleaningOptions, writer: str) -> CleanPlanner:
-        """The plan of a clean that is not put into the log, by the timeline at rest."""
-        known = KnownCommits.since_now(storage)
-        return cls(storage, config, options, writer, known, WholeTimeline.load(storage))
-
     @property
     def now_ms(self) -> int:
         return self.known.began_ms

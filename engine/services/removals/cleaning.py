@@ -177,7 +177,8 @@ def cancel_overdue(manager: TransactionManager, options: CleaningOptions) -> lis
 
 def preview(storage: Storage, config: TableConfig, options: CleaningOptions, writer: str = "") -> CleanPlan | None:
     """The files that a clean would remove now; changes nothing. None if there are none, or a clean waits."""
-    return CleanPlanner.load(storage, config, options, writer).plan()
+    known = KnownCommits.since_now(storage)
+    return CleanPlanner(storage, config, options, writer, known, WholeTimeline.load(storage)).plan()
 
 
 def read_plan(storage: Storage, instant: str) -> CleanPlan:

@@ -20,8 +20,7 @@ import lakelatch
 from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.options.table_services.cleaning import CleaningOptions
 from lakelatch.engine.read.plan import plan_read, plan_read_of
-from lakelatch.engine.services.removals.clean_planning import CleanPlanner
-from lakelatch.engine.services.removals.cleaning import Clean
+from lakelatch.engine.services.removals.cleaning import Clean, preview
 from lakelatch.engine.services.service import ServiceContext
 from lakelatch.engine.table.opening import open_table
 from lakelatch.errors import InvalidRequest, LakelatchError
@@ -226,7 +225,7 @@ def test_what_writes_say_is_read_side_by_side(tmp_path: Path) -> None:
         table.write([(1, 5, "v")])
         storage = WatchedStorage(str(table.root))
         options = CleaningOptions(commits=1, incremental=incremental)
-        plan = CleanPlanner.load(storage, table.opened.config, options, "me").plan()
+        plan = preview(storage, table.opened.config, options, "me")
         assert plan is not None and len(plan.files["p"]) >= 5
         assert [path for path in storage.read_alone if path.endswith("commit")] == []
         clean(table)
