@@ -37,6 +37,7 @@ from lakelatch.timeline.properties_file import (
 from lakelatch.timeline.recorded_options import LOG_VERSION, check_log_version, lock_properties, locks_in, log_property
 
 _OWN_CHECKSUM = "lakelatch.table.checksum"
+_TABLE_ID = "lakelatch.table.id"
 _MERGE_MODE = "hoodie.record.merge.mode"
 _MERGER = "hoodie.record.merge.strategy.id"
 _OWN_MERGE_MODE = "lakelatch.table.merge.mode"  # of columns outside of every column group
@@ -78,7 +79,8 @@ class TableConfig:
     `key_encoding` is None where the file does not say how it writes keys of one field. `key_generator` is named where
     the fields do not decide it, `partition_kinds` are those of a custom one, and `time_options` say how either makes
     folders of times. `locks` are lock options, no secret among them, for writers that name none. `log_version` is that
-    of the commit log, which says whether one writer may commit for others.
+    of the commit log, which says whether one writer may commit for others. `table_id` is drawn when a table is made,
+    and tells it from one that was at its path before; "" on tables of other writers and older versions.
     """
 
     name: str
@@ -105,6 +107,7 @@ class TableConfig:
     metadata_partitions: str = ""
     locks: Mapping[str, str] = field(default_factory=dict, compare=False)
     log_version: int = field(default=1, compare=False)
+    table_id: str = field(default="", compare=False)
     raw: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def to_properties(self) -> bytes:
@@ -156,6 +159,8 @@ class TableConfig:
             # has to be one of the record key's.
             values["hoodie.datasource.write.recordkey.field"] = ",".join(self.record_key_fields)
         values.update(lock_properties(self.locks) | log_property(self.log_version))
+        if self.table_id:
+            values[_TABLE_ID] = self.table_id
         values[_OWN_CHECKSUM] = self.own_checksum()
         return javaproperties.dumps(values, sort_keys=True, timestamp=False).encode("utf-8")
 
@@ -352,6 +357,7 @@ def _parse(values: dict[str, str], version: int) -> TableConfig:
         metadata_partitions=values.get("hoodie.table.metadata.partitions", ""),
         locks=locks_in(values),
         log_version=integer_in(values, LOG_VERSION, 1),
+        table_id=values.get(_TABLE_ID, ""),
         raw=values,
     )
 

@@ -38,6 +38,7 @@ from lakelatch.spark.session.shown_errors import shown_plainly
 from lakelatch.storage.uris import open_storage
 from lakelatch.timeline.actions import SERVICE_OPERATIONS
 from lakelatch.timeline.instant import Instant
+from lakelatch.timeline.table_config import TableConfig
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -51,7 +52,7 @@ else:
         class SupportsTriggerAvailableNow: ...
 
 
-_COMPLETION = "completion"  # in an offset
+_COMPLETION, _TABLE = "completion", "table"  # in an offset; that of a table without an id has no `table`
 _BEGINNING = "0" * 17
 
 
@@ -78,24 +79,25 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @shown_plainly
     def initialOffset(self) -> dict[str, str]:
-        if self._stream.start == EARLIEST:
-            return {_COMPLETION: _BEGINNING}
-        return {_COMPLETION: self._latest(_BEGINNING) if self._stream.start == LATEST else self._stream.start}
+        if self._stream.start == LATEST:
+            return self._latest()
+        return {_COMPLETION: _BEGINNING if self._stream.start == EARLIEST else self._stream.start}
 
     @shown_plainly
     def latestOffset(self, start: dict[str, str] | None = None, limit: Any = None) -> dict[str, str]:
         """Spark before 4.2 says neither where the batch begins nor what limits it, so its batches have no limit."""
         if start is None:
-            return {_COMPLETION: self._latest(_BEGINNING)}
+            return self._latest()
         begin = start[_COMPLETION]
         view, found = self._completed(begin)
+        self._ensure_same_table(start, view.config)
         # Those of services would only make batches without rows.
         found = [one for one in found if view.metadata(one).operation_type not in SERVICE_OPERATIONS]
         if self._target is not None:
             found = [one for one in found if (one.completion or "") <= self._target]
         if type(limit).__name__ != "ReadAllAvailable":
             found = self._first(view, found)
-        return {_COMPLETION: found[-1].completion or begin if found else begin}
+        return _offset(found[-1].completion or begin, view) if found else start
 
     def getDefaultReadLimit(self) -> Any:
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
@@ -104,16 +106,20 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @shown_plainly
     def reportLatestOffset(self) -> dict[str, str]:
-        return {_COMPLETION: self._latest(_BEGINNING)}
+        return self._latest()
 
     @shown_plainly
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._latest(_BEGINNING)
+        self._target = self._latest()[_COMPLETION]
 
     @shown_plainly
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         if start[_COMPLETION] >= end[_COMPLETION]:
             return []
+        if {_TABLE} & {*start, *end}:
+            config = open_table(self._storage).config
+            self._ensure_same_table(start, config)
+            self._ensure_same_table(end, config)
         window = {QUERY_TYPE: INCREMENTAL, BEGIN_INSTANT: start[_COMPLETION], END_INSTANT: end[_COMPLETION]}
         then = read_schema(self._path, {**all_columns(self._options), **window})
         names, older = self._wanted.at(then)
@@ -134,9 +140,17 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for found in plan.slices:
                 yield from (self._wanted.batch(batch, partition.older) for batch in plan.read(found))
 
-    def _latest(self, otherwise: str) -> str:
-        _, found = self._completed(_BEGINNING)
-        return found[-1].completion or otherwise if found else otherwise
+    def _latest(self) -> dict[str, str]:
+        view, found = self._completed(_BEGINNING)
+        return _offset(found[-1].completion or _BEGINNING, view) if found else {_COMPLETION: _BEGINNING}
+
+    def _ensure_same_table(self, offset: Mapping[str, str], config: TableConfig) -> None:
+        """A time says nothing of another table: what was committed there before it would be passed over."""
+        if offset.get(_TABLE, config.table_id) != config.table_id:
+            raise InvalidRequest(
+                f"the query's checkpoint is of another table than the one at {self._storage.uri}, or of one that was "
+                "there before and was dropped. Start the query with a new checkpointLocation to read this table"
+            )
 
     def _completed(self, begin: str) -> tuple[TableView, list[Instant]]:
         """The instants completed since, in order. Two listings agree on them, so nothing older appears later."""
@@ -154,3 +168,7 @@ class LakelatchStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if files > self._stream.max_files and index:
                 return found[:index]
         return found
+
+
+def _offset(completion: str, view: TableView) -> dict[str, str]:
+    return {_COMPLETION: completion, **({_TABLE: view.config.table_id} if view.config.table_id else {})}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.spark
 MakeTable = Callable[..., Any]
 START = "hoodie.datasource.streaming.startOffset"
 COMMITS = "lakelatch.read.stream.max.commits"
+OTHER_TABLE = r"of another table .* new checkpointLocation"
 
 
 def test_a_query_goes_on_where_it_was(make_table: MakeTable, tmp_path: Path) -> None:
@@ -106,7 +108,8 @@ def test_starts_and_limits(tmp_path: Path) -> None:
     assert [ids for _, ids in windows(files, files.getDefaultReadLimit())] == [[1], [], [2, 3]], "one commit at least"
     assert [ids for _, ids in windows(reader_of(table, **{START: first.completion}), ReadAllAvailable())] == [[2, 3]]
     latest = reader_of(table, **{START: "latest"})
-    assert latest.initialOffset() == {"completion": second.completion} == latest.reportLatestOffset()
+    assert latest.initialOffset()["completion"] == second.completion
+    assert latest.reportLatestOffset() == latest.initialOffset() == latest.latestOffset(latest.initialOffset())
     limited.prepareForTriggerAvailableNow()
     table.write([(4, 1, "d")])
     assert list(windows(limited, ReadMaxFiles(1)))[-1] == (second.completion, [2, 3]), "what comes later is for later"
@@ -117,6 +120,42 @@ def test_starts_and_limits(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidRequest, match=named):
             reader_of(table, **{name: value})
+
+
+def test_a_checkpoint_of_another_table_is_refused(tmp_path: Path) -> None:
+    """Its time says nothing of this one: what was committed here before it would be passed over."""
+    table, other, java = (LiveTable(tmp_path / name) for name in ("t", "other", "java"))
+    for each in (java, other, table):
+        each.write([(1, 1, "a")])
+    properties = java.root / ".hoodie" / "hoodie.properties"
+    lines = properties.read_text().splitlines(keepends=True)
+    properties.write_text("".join(line for line in lines if not line.startswith("lakelatch.table.id=")))
+    start = reader_of(table).reportLatestOffset()
+    other.write([(2, 1, "b")])
+    for reader in (reader_of(other), reader_of(java)):
+        with pytest.raises(InvalidRequest, match=OTHER_TABLE):
+            reader.latestOffset(start)
+        with pytest.raises(InvalidRequest, match=OTHER_TABLE):
+            reader.partitions({"completion": "0" * 17}, start)
+    older = {"completion": start["completion"]}
+    assert reader_of(table).latestOffset(older) == older, "tables of other writers, and checkpoints of older versions"
+    assert [ids for _, ids in windows(reader_of(java), ReadAllAvailable())] == [[1]]
+
+
+def test_a_table_that_is_made_anew_beside_a_query_ends_it(make_table: MakeTable, tmp_path: Path) -> None:
+    table = make_table()
+
+    def follow() -> None:
+        stream = table.spark.readStream.format("lakelatch").load(table.path)
+        sink = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        sink.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+
+    table.write([(1, 1, "a")])
+    follow()
+    shutil.rmtree(table.path)
+    table.write([(2, 1, "b")])
+    with pytest.raises(StreamingQueryException, match=OTHER_TABLE):
+        follow()
 
 
 def test_a_history_that_is_gone_is_refused_with_the_way_out(tmp_path: Path) -> None:
