@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakelatch.spark.sql.assignment import all_stored, fitting, stored
-from lakelatch.spark.sql.errors import UNSUPPORTED, InvalidStatement
+from lakelatch.spark.sql.errors import UNSUPPORTED, InvalidStatement, refuse_evolution
 from lakelatch.spark.sql.forms import plain_form, without_defaults
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.target import Target, checked_value, result, target_of
@@ -68,6 +68,8 @@ def _condition(reads: Reads, cursor: Cursor, common: str) -> str | None:
 def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
     """`INSERT INTO | OVERWRITE [TABLE] t [PARTITION (...)] [(...) | BY NAME | REPLACE WHERE ...] query`"""
     cursor.expect("INSERT")
+    if cursor.take("WITH", "SCHEMA", "EVOLUTION"):
+        refuse_evolution("INSERT")
     overwrites = cursor.take("OVERWRITE")
     if not overwrites:
         cursor.expect("INTO")
@@ -87,12 +89,18 @@ def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
         )
     condition, names, by_name = None, None, False
     if cursor.take("REPLACE"):
+        if cursor.sees("USING") or cursor.sees("ON"):
+            raise InvalidStatement(
+                f"INSERT INTO {name} REPLACE {cursor.next().upper}: say which rows are replaced, REPLACE WHERE ..., or "
+                "use MERGE INTO",
+                UNSUPPORTED,
+            )
         cursor.expect("WHERE")
         condition = reads.condition(checked_value(cursor.until("SELECT", "WITH", "VALUES", "FROM", "TABLE")), common)
     elif cursor.take("BY", "NAME"):
         by_name = True
     elif cursor.sees("(") and cursor.tokens[cursor.place + 1].upper not in _QUERY:
-        names = [target.column(Cursor.of(item).name().parts[-1]) for item in cursor.items()]
+        names = [target.inserted(item) for item in cursor.items()]
         by_name = cursor.take("BY", "NAME")
     if not any(cursor.sees(word) for word in _QUERY):
         raise cursor.wrong("a query is expected")

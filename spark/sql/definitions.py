@@ -20,6 +20,7 @@ from lakelatch.engine.options.write import (
     RECORD_KEY,
     TABLE_TYPE,
 )
+from lakelatch.errors import InvalidRequest
 from lakelatch.format.evolution import may_become
 from lakelatch.spark.session.catalog import FORMAT, columns_text, look_up, permanent, plain_sql, quoted, text_literal
 from lakelatch.spark.session.columns import schema_of
@@ -43,6 +44,7 @@ _OF_HUDI = {  # what Hudi's SQL calls them
     "type": TABLE_TYPE,
 }
 _TYPES = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
+_MORE_OF_COLUMNS = {"FIRST", "AFTER", "DEFAULT", "GENERATED"}
 _CLAUSES = ("USING", "OPTIONS", "TBLPROPERTIES", "PARTITIONED", "CLUSTERED", "LOCATION", "COMMENT", "AS")
 
 
@@ -205,9 +207,18 @@ def _names(fields: object) -> list[str]:
 def _columns(texts: list[str], keys: Collection[str] = ()) -> StructType:
     """The columns of a definition.
 
-    Errors: `InvalidStatement` for NOT NULL, which no writer would heed, but in columns of the key.
+    Errors: `InvalidStatement` for NOT NULL, which no writer would heed, but in columns of the key, and for more words.
     """
-    schema = schema_of(", ".join(texts))
+    try:
+        schema = schema_of(", ".join(texts))
+    except InvalidRequest as error:
+        more = sorted({token.upper for text in texts for token in tokens_of(text)[1:]} & _MORE_OF_COLUMNS)
+        if not more:
+            raise
+        raise InvalidStatement(
+            f"{', '.join(more)} of a column ({', '.join(texts)}): a table has no place for it. Columns have a name and "
+            "a type, are listed by name, and are null where a row brings no value"
+        ) from error
     strict = [one.name for one in schema if not one.nullable and one.name.lower() not in map(str.lower, keys)]
     if strict:
         raise InvalidStatement(

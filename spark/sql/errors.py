@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark.errors import PySparkException
 
@@ -33,6 +33,14 @@ class InvalidStatement(RefusedByAnalysis):
 
     def getCondition(self) -> str:
         return super().getCondition() or UNSUPPORTED
+
+
+def refuse_evolution(statement: str) -> NoReturn:
+    """Errors: `InvalidStatement` for a statement WITH SCHEMA EVOLUTION."""
+    raise InvalidStatement(
+        f"{statement} WITH SCHEMA EVOLUTION: add the columns first, ALTER TABLE ... ADD COLUMNS, and leave these words "
+        "out"
+    )
 
 
 @contextmanager

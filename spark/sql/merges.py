@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakelatch.spark.session.columns import Expression, analysed
 from lakelatch.spark.sql.assignment import all_stored
 from lakelatch.spark.sql.changes import assignments
-from lakelatch.spark.sql.errors import InvalidStatement
+from lakelatch.spark.sql.errors import InvalidStatement, refuse_evolution
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.references import qualified
 from lakelatch.spark.sql.target import Target, checked_value, result, target_of
@@ -118,7 +118,7 @@ class Clauses:
             )
         columns = self.target.columns
         if cursor.sees("("):
-            columns = [self._inserted(item) for item in cursor.items()]
+            columns = [self.target.inserted(item) for item in cursor.items()]
         cursor.expect("VALUES")
         values = [self._value(checked_value(item), self.names[1]) for item in cursor.items()]
         if len(columns) != len(values):
@@ -129,17 +129,12 @@ class Clauses:
             )
         return merge.when_not_matched_insert(self._stored(dict(zip(columns, values, strict=True))), condition)
 
-    def _inserted(self, text: str) -> str:
-        return self.target.column(Cursor.of(text).name().parts[-1])
-
 
 def merge(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
     """`MERGE INTO t [AS a] USING s [AS b] ON ... WHEN ...`"""
     cursor.expect("MERGE")
     if cursor.take("WITH"):
-        raise InvalidStatement(
-            "MERGE WITH SCHEMA EVOLUTION: add the columns first, ALTER TABLE ... ADD COLUMNS, and leave out the words"
-        )
+        refuse_evolution("MERGE")
     cursor.expect("INTO")
     name = cursor.name()
     target = target_of(reads, name, cursor.alias("USING"), "MERGE INTO")

@@ -51,12 +51,26 @@ class Target(Table):
             )
         return found[0]
 
+    def inserted(self, text: str) -> str:
+        """The column that a list of an INSERT names. Errors: `InvalidStatement`."""
+        cursor = Cursor.of(text)
+        name = cursor.name()
+        cursor.finish()
+        parts = self._below(name)
+        if len(parts) > 1:
+            raise InvalidStatement(f"INSERT (..., {name}, ...): name columns of the table alone", UNSUPPORTED)
+        return self.column(parts[0])
+
+    def _below(self, name: Name) -> tuple[str, ...]:
+        """The parts of a column's name behind the table's."""
+        return name.parts[1:] if len(name.parts) > 1 and name.parts[0].lower() == self.alias.lower() else name.parts
+
     def assigned(self, text: str) -> tuple[str, str]:
         """The column and the value of an assignment `a.x = 1`. Errors: `InvalidStatement`."""
         cursor = Cursor.of(text)
         name = cursor.name()
         cursor.expect("=")
-        parts = name.parts[1:] if len(name.parts) > 1 and name.parts[0].lower() == self.alias.lower() else name.parts
+        parts = self._below(name)
         if len(parts) > 1:
             raise InvalidStatement(
                 f"{name} = ...: a field within a column is not given a value by itself; write the whole struct, "
