@@ -4,6 +4,7 @@ The slot is there, its file not yet. Its own writer, and others that complete th
 again; the writer may be a zombie, and so may they. A foreign archiver puts it into the history, then removes the
 inflight file and then the completed one, the oldest first. A foreign rollback takes the instant for dead or undoes a
 completed one: it looks, plans, removes the completed file if it has seen one, the data, and the inflight file last.
+Then its own files may be archived as well, and no plan says any more what it has undone.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_OVER = ("committed", "ended", "done")
+_BLINDLY = "committed, and its file is gone"
+_OVER = ("committed", _BLINDLY, "ended", "done")
 _ARCHIVER = ("record", "remove pending", "remove older", "remove completed")
-_ROLLBACK = ("look", "plan", "remove completed", "remove data", "remove pending")
+_ROLLBACK = ("look", "plan", "remove completed", "remove data", "remove pending", "archive plan")
 NOBODY, ARCHIVER, ROLLER = -1, -2, -3
 
 
@@ -30,6 +32,7 @@ class ForeignRules:
     heeds_plans: bool = True  # of rollbacks; not the inflight file alone
     spares_younger: bool = True  # an archiver at work is left to remove the oldest first
     asks_history: bool = True  # before it says that it was rolled back
+    heeds_lone: bool = True  # what it made, or what is gone, without an inflight file and in no history, was rolled back
 
 
 class State(NamedTuple):
@@ -44,6 +47,7 @@ class State(NamedTuple):
     older: bool = True  # a foreign commit that is older is on the timeline
     history: bool = False
     plan: bool = False
+    too_late: bool = False  # the plan was, since the file was made after the look: no lock is there, and the data goes
     owner: int = NOBODY
 
 
@@ -71,6 +75,8 @@ class ForeignModel:
             yield f"the archiver does: {step}", self._with_lock(after, ARCHIVER, step == _ARCHIVER[-1])
         if self.rules.rolls_back and state.archiver == 0 and state.roller < len(_ROLLBACK):
             step = _ROLLBACK[state.roller]
+            if step == "archive plan" and state.too_late:
+                return  # once nothing says so any more, the next writer cannot know it
             if state.roller > 1 or self._has_lock(state, ROLLER):
                 after = _rolled_back(state, step)._replace(roller=state.roller + 1)
                 free = step == "plan"
@@ -89,7 +95,7 @@ class ForeignModel:
             if not self.rules.looks:
                 return "does not look", _part(state, who, "put")
             if who > 0 and state.completed:
-                return "finds the file", _part(state, who, "done" if state.pending else "again")
+                return "finds the file", _part(state, who, "done" if state.pending else "again, as others made it")
             return "finds no file", _part(state, who, "put" if who == 0 and state.pending else "look")
         if step == "look":
             fate = self._fate(state)
@@ -97,9 +103,11 @@ class ForeignModel:
         if step == "put":
             then = "again" if self.rules.looks_again else _told(who, "is there")
             return "makes the file", _part(state._replace(completed=True, shown=True), who, then)
-        if step == "again":
-            fate = self._after(state)
+        if step.startswith("again"):
+            fate = self._after(state, made=step == "again")
             then = _told(who, fate) if fate == "is there" else f"remove, {_told(who, fate)}"
+            if fate == "is there" and not state.completed and not state.pending and who == 0:
+                then = _BLINDLY
             return f"looks again: it {fate}", _part(state, who, then)
         return "takes the file back", _part(state._replace(completed=False), who, step.rpartition(" ")[2])
 
@@ -112,8 +120,10 @@ class ForeignModel:
             return "never was"
         return "was archived" if state.history and self.rules.asks_history else "was rolled back"
 
-    def _after(self, state: State) -> str:
+    def _after(self, state: State, made: bool) -> str:
         if self.rules.heeds_plans and state.plan:
+            return "was rolled back"
+        if self.rules.heeds_lone and (made or not state.completed) and not (state.pending or state.history):
             return "was rolled back"
         if state.pending or not state.history or (state.older and self.rules.spares_younger):
             return "is there"
@@ -127,7 +137,7 @@ class ForeignModel:
             return "a reader takes a committed instant for one that never was"
         if any(step not in ("begin", *_OVER) for step in state.parts):
             return None
-        if 0 < state.archiver < len(_ARCHIVER) or 0 < state.roller < len(_ROLLBACK):
+        if 0 < state.archiver < len(_ARCHIVER) or 0 < state.roller < len(_ROLLBACK) - 1:
             return None
         if not self.rules.locked and (self.rules.looks or state.completed):  # what the next writer makes of it
             state = self._next_writer(state)
@@ -142,7 +152,9 @@ class ForeignModel:
             return "what was archived is back, and readers begin with it"
         if state.parts[0] == "ended" and (state.completed or state.history):
             return "told 'not committed', and it is"
-        if self.rules.locked and state.parts[0] == "committed" and state.plan and not state.saw_completed:
+        if state.parts[0] == _BLINDLY:
+            return "told 'committed' of a file that is gone"
+        if self.rules.locked and state.parts[0] == "committed" and state.roller > 1 and not state.saw_completed:
             return "told 'committed', and it was rolled back as dead"
         return None
 
@@ -181,9 +193,11 @@ def _rolled_back(state: State, step: str) -> State:
     if step == "look":
         return state._replace(saw_completed=state.completed)
     if step == "plan":
-        return state._replace(plan=True)
+        return state._replace(plan=True, too_late=state.completed and not state.saw_completed)
     if step == "remove completed":
         return state._replace(completed=state.completed and not state.saw_completed)
     if step == "remove data":
         return state._replace(data=False)
+    if step == "archive plan":
+        return state._replace(plan=False)
     return state._replace(pending=False)

@@ -35,6 +35,7 @@ OTHERS_MISS_DATA = "other engines see a commit whose data is gone"
 BASE_CREATED = "creates the slot of its base"
 HIDDEN = "a committed row is hidden"
 FILES_GONE = "readers see a commit whose files are gone"
+TOLD_OF_GONE = "told 'committed' of a file that is gone"
 NOT_KEPT = "what a savepoint keeps is gone"
 
 SMALL = [
@@ -329,6 +330,13 @@ FOREIGN_MISTAKES = [
     _foreign("rollback's plan not read", FILES_GONE, "the rollback does: plan", ForeignRules(heeds_plans=False)),
     _foreign("archiver overtaken", NEVER_WAS, "w0 takes the file back", ForeignRules(spares_younger=False)),
     _foreign("history not asked", DENIED, "w0 finds that it was rolled back", ForeignRules(asks_history=False)),
+    _foreign("rollback archived", TOLD_OF_GONE, "the rollback does: archive plan", ForeignRules(heeds_lone=False)),
+    _foreign(
+        "rollback archived, under one lock",
+        FILES_GONE,
+        "the rollback does: archive plan",
+        ForeignRules(locked=True, heeds_lone=False),
+    ),
 ]
 
 BULK_MISTAKES = [

@@ -7,6 +7,7 @@ that is there before the slot is, and that goes in a known order:
 - A completed file's witness is the instant's inflight file. An archiver removes it *before* the completed file, when
   both are in the history already; a rollback removes it *after* the completed file, and its plan is on the timeline
   before it removes either. So a completed file is made only beside its inflight file, and under no rollback's plan.
+  That plan may have been archived by the time somebody looks: then its victim is in no history, and its witness gone.
 - The witness of the requested file of a plan or of a rollback is the claim of its time, which is removed only once the
   requested file has been there. It is the heartbeat of whoever carries the plan out as well, and may outlive the plan
   where others carried it out: the history is asked in any case.
@@ -331,11 +332,11 @@ class Projections:
         given_up = made and event.action == SAVEPOINT and not self._has_witness(event, listing)
         if given_up or self._rolled_back(event, listing):
             fate = Fate.ROLLED_BACK
-        elif (
-            (event.kind == COMPLETE and _has_pending(event, listing))
-            or _has_older(event, listing, removed)
-            or not self._archived(event)
-        ):
+        elif event.kind == COMPLETE and _has_pending(event, listing):
+            return Fate.THERE
+        elif event.kind == COMPLETE and (made or event.file not in listing.listed) and not self._archived(event):
+            fate = Fate.ROLLED_BACK  # what it began with is gone, and no archiver took it
+        elif _has_older(event, listing, removed) or not self._archived(event):
             return Fate.THERE
         else:
             fate = Fate.ARCHIVED

@@ -264,6 +264,48 @@ def test_a_zombie_that_was_rolled_back_as_dead_is_told_so_and_brings_nothing_bac
     assert not any(name.startswith(f"{caught.value.details['instant']}_") for name in table.names())
 
 
+@pytest.mark.parametrize("rollback_is_archived", [False, True])
+def test_a_zombie_whose_file_was_there_and_was_rolled_back_before_its_second_look_is_told_so(
+    table: Table, rollback_is_archived: bool
+) -> None:
+    def meanwhile(_: str) -> None:
+        tail = table.log().tail().event
+        assert tail is not None and table.storage.exists(tail.path)
+        rollback = table.roll_back(tail)
+        if rollback_is_archived:
+            Archiver(table.storage).archive([rollback])
+
+    with failpoints.calling(meanwhile, ["commit.after_projection"]), pytest.raises(TransactionEnded, match="rolled it"):
+        table.commit()
+
+
+@pytest.mark.parametrize("at", [_counts, _puts])
+@pytest.mark.parametrize("has_older", [False, True])
+def test_a_zombie_whose_rollback_was_archived_meanwhile_is_told_so_and_brings_nothing_back(
+    table: Table, at: Callable[[str, str], bool], has_older: bool
+) -> None:
+    if has_older:
+        table.foreign_commit()
+
+    def meanwhile(tail: Event) -> None:
+        Archiver(table.storage).archive([table.roll_back(tail)])
+
+    with pytest.raises(TransactionEnded, match="another writer of the table") as caught:
+        table.commit(paused(table, at, meanwhile))
+    assert not any(name.startswith(f"{caught.value.details['instant']}_") for name in table.names())
+
+
+def test_a_zombie_whose_file_was_there_and_was_archived_before_its_second_look_is_told_that_it_committed(
+    table: Table,
+) -> None:
+    with failpoints.calling(
+        lambda _: Archiver(table.storage).archive([f"{FIRST + 1}"]) if table.names() else None,
+        ["commit.after_projection"],
+    ):
+        zombie = table.commit()
+    assert zombie.instant == f"{FIRST + 1}" and not table.names()
+
+
 def test_a_zombie_whose_slot_was_removed_and_whose_file_was_archived_is_told_that_it_committed(table: Table) -> None:
     table.commit()
     others = table.log(slots_kept=1)
