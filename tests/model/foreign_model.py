@@ -32,7 +32,7 @@ class ForeignRules:
     heeds_plans: bool = True  # of rollbacks; not the inflight file alone
     spares_younger: bool = True  # an archiver at work is left to remove the oldest first
     asks_history: bool = True  # before it says that it was rolled back
-    heeds_lone: bool = True  # what it made, or what is gone, without an inflight file and in no history, was rolled back
+    heeds_lone: bool = True  # what it made, or finds gone, beside no inflight file and in no history, was rolled back
 
 
 class State(NamedTuple):
