@@ -215,6 +215,7 @@ def test_a_table_joins_as_much_as_a_days_budget_has_left(tmp_path: Path) -> None
     assert run.outcome == DONE and files_of(table) == {"a": 7, "b": 1}, "six of 150 KB are read and written"
 
 
+@pytest.mark.usefixtures("one_day")
 def test_overwrites_do_not_hide_what_a_day_has_come_to(events: ArrowTable) -> None:
     add(ArrowTable(events.path, OPTIONS), 3, **{"lakelatch.rewrite.commits": "1"})
     table = built_of(events)

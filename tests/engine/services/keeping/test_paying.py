@@ -86,7 +86,7 @@ def table_at(root: Path, mode: str = NON_BLOCKING) -> LiveTable:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> LiveTable:
+def table(tmp_path: Path, one_day: None) -> LiveTable:
     return table_at(tmp_path / "table")
 
 
