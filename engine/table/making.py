@@ -35,7 +35,7 @@ from lakelatch.format.merge.ordering import sortable_type
 from lakelatch.format.record_keys import check_text
 from lakelatch.locks.open import record_of
 from lakelatch.storage.contract import PutUnknown, Storage
-from lakelatch.system import REAL_SYSTEM, System
+from lakelatch.system import REAL_SYSTEM
 from lakelatch.timeline.actions import DELETE, UPSERT
 from lakelatch.timeline.column_groups import COLUMN_GROUPS
 from lakelatch.timeline.properties_file import PROPERTIES_PATH, is_table
@@ -119,9 +119,9 @@ def makes_table(table: OpenedTable) -> tuple[Check, ...]:
     return (check,) if table.is_new else ()
 
 
-def make_table(table: OpenedTable, system: System = REAL_SYSTEM) -> None:
+def make_table(table: OpenedTable) -> None:
     """Makes a new table. Errors: `WriteConflict` if another writer has made a different one."""
-    storage, properties = table.storage, replace(table.config, table_id=system.new_id()).to_properties()
+    storage, properties = table.storage, replace(table.config, table_id=REAL_SYSTEM.new_id()).to_properties()
     failpoint("create.before_properties")
     try:
         made = storage.put_if_absent(PROPERTIES_PATH, properties)

@@ -8,7 +8,7 @@ from lakelatch.spark.sql.assignment import all_stored, fitting, stored
 from lakelatch.spark.sql.errors import UNSUPPORTED, InvalidStatement, refuse_evolution
 from lakelatch.spark.sql.forms import plain_form, without_defaults
 from lakelatch.spark.sql.reads import Reads
-from lakelatch.spark.sql.target import Target, checked_value, result, target_of
+from lakelatch.spark.sql.target import Target, checked_value, ensure_once, result, target_of
 from lakelatch.spark.sql.tokens import Cursor
 from lakelatch.timeline.actions import INSERT, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 
@@ -68,8 +68,7 @@ def _condition(reads: Reads, cursor: Cursor, common: str) -> str | None:
 def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
     """`INSERT INTO | OVERWRITE [TABLE] t [PARTITION (...)] [(...) | BY NAME | REPLACE WHERE ...] query`"""
     cursor.expect("INSERT")
-    if cursor.take("WITH", "SCHEMA", "EVOLUTION"):
-        refuse_evolution("INSERT")
+    evolves = cursor.take("WITH", "SCHEMA", "EVOLUTION")
     overwrites = cursor.take("OVERWRITE")
     if not overwrites:
         cursor.expect("INTO")
@@ -78,6 +77,8 @@ def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
     target = target_of(reads, name, None, "INSERT")
     if target is None:
         return None
+    if evolves:
+        refuse_evolution("INSERT", f"{name}")
     if cursor.sees("WITH", "("):
         raise InvalidStatement(f"INSERT INTO {name} WITH (...): leave out WITH, the name says where the table lies")
     fixed, dynamic = _partition(target, cursor)
@@ -100,7 +101,7 @@ def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
     elif cursor.take("BY", "NAME"):
         by_name = True
     elif cursor.sees("(") and cursor.tokens[cursor.place + 1].upper not in _QUERY:
-        names = [target.inserted(item) for item in cursor.items()]
+        names = target.inserted(cursor)
         by_name = cursor.take("BY", "NAME")
     if not any(cursor.sees(word) for word in _QUERY):
         raise cursor.wrong("a query is expected")
@@ -166,9 +167,7 @@ def _fitted(
                 f"are to be filled ({', '.join(given)}): name the columns, or use BY NAME",
                 f"INSERT_COLUMN_ARITY_MISMATCH.{more}_DATA_COLUMNS",
             )
-    twice = sorted({name for name in given if given.count(name) > 1})
-    if twice:
-        raise InvalidStatement(f"{', '.join(twice)}: named twice", "COLUMN_ALREADY_EXISTS")
+    ensure_once(given)
     both = sorted(fixed.keys() & set(given))
     if both:
         raise InvalidStatement(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -212,7 +212,7 @@ def _columns(texts: list[str], keys: Collection[str] = ()) -> StructType:
     try:
         schema = schema_of(", ".join(texts))
     except InvalidRequest as error:
-        more = sorted({token.upper for text in texts for token in tokens_of(text)[1:]} & _MORE_OF_COLUMNS)
+        more = sorted({word for text in texts for word in _words_behind(text)} & _MORE_OF_COLUMNS)
         if not more:
             raise
         raise InvalidStatement(
@@ -226,6 +226,15 @@ def _columns(texts: list[str], keys: Collection[str] = ()) -> StructType:
             "over it. Leave it out, and check the rows before they are written"
         )
     return schema
+
+
+def _words_behind(text: str) -> Iterator[str]:
+    """The words behind a column's name, without those within its type, where fields may have any name."""
+    depth = 0
+    for token in tokens_of(text)[1:]:
+        depth += (token.text in "(<") - (token.text in ")>")
+        if not depth:
+            yield token.upper
 
 
 def _catalogued(reads: Reads, found: Definition, schema: StructType) -> bool:

@@ -35,11 +35,11 @@ class InvalidStatement(RefusedByAnalysis):
         return super().getCondition() or UNSUPPORTED
 
 
-def refuse_evolution(statement: str) -> NoReturn:
-    """Errors: `InvalidStatement` for a statement WITH SCHEMA EVOLUTION."""
+def refuse_evolution(statement: str, table: str) -> NoReturn:
+    """Errors: `InvalidStatement` for a statement WITH SCHEMA EVOLUTION that changes this table."""
     raise InvalidStatement(
-        f"{statement} WITH SCHEMA EVOLUTION: add the columns first, ALTER TABLE ... ADD COLUMNS, and leave these words "
-        "out"
+        f"{statement} WITH SCHEMA EVOLUTION INTO {table}: add the columns first, ALTER TABLE {table} ADD COLUMNS, and "
+        "leave these words out"
     )
 
 

@@ -118,7 +118,7 @@ class Clauses:
             )
         columns = self.target.columns
         if cursor.sees("("):
-            columns = [self.target.inserted(item) for item in cursor.items()]
+            columns = self.target.inserted(cursor)
         cursor.expect("VALUES")
         values = [self._value(checked_value(item), self.names[1]) for item in cursor.items()]
         if len(columns) != len(values):
@@ -133,13 +133,14 @@ class Clauses:
 def merge(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
     """`MERGE INTO t [AS a] USING s [AS b] ON ... WHEN ...`"""
     cursor.expect("MERGE")
-    if cursor.take("WITH"):
-        refuse_evolution("MERGE")
+    evolves = cursor.take("WITH", "SCHEMA", "EVOLUTION")
     cursor.expect("INTO")
     name = cursor.name()
     target = target_of(reads, name, cursor.alias("USING"), "MERGE INTO")
     if target is None:
         return None
+    if evolves:
+        refuse_evolution("MERGE", f"{name}")
     cursor.expect("USING")
     text, alias = _source(cursor)
     if alias.lower() == target.alias.lower():

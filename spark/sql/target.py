@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -51,8 +51,15 @@ class Target(Table):
             )
         return found[0]
 
-    def inserted(self, text: str) -> str:
-        """The column that a list of an INSERT names. Errors: `InvalidStatement`."""
+    def inserted(self, cursor: Cursor) -> list[str]:
+        """The columns that the list of an INSERT names. Errors: `InvalidStatement`, also for one that comes twice."""
+        found = [self._inserted(item) for item in cursor.items()]
+        if not found:
+            raise cursor.wrong("INSERT (): a column is expected in the brackets")
+        ensure_once(found)
+        return found
+
+    def _inserted(self, text: str) -> str:
         cursor = Cursor.of(text)
         name = cursor.name()
         cursor.finish()
@@ -162,6 +169,13 @@ def target_of(reads: Reads, name: Name, alias: str | None, verb: str) -> Target 
         )
     last = name.parts[-1]
     return Target(reads, place, alias or ("lakelatch_target" if "/" in last else last))
+
+
+def ensure_once(columns: Sequence[str]) -> None:
+    """Errors: `InvalidStatement` for columns that are named more than once."""
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    if twice:
+        raise InvalidStatement(f"{', '.join(twice)}: named twice", "COLUMN_ALREADY_EXISTS")
 
 
 def checked_value(text: str) -> str:

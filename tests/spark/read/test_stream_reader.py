@@ -137,6 +137,9 @@ def test_a_checkpoint_of_another_table_is_refused(tmp_path: Path) -> None:
             reader.latestOffset(start)
         with pytest.raises(InvalidRequest, match=OTHER_TABLE):
             reader.partitions({"completion": "0" * 17}, start)
+    before_4_2 = reader_of(java).latestOffset()  # it is not told where the query is, which is later here
+    with pytest.raises(InvalidRequest, match=OTHER_TABLE):
+        reader_of(java).partitions(start, before_4_2)
     older = {"completion": start["completion"]}
     assert reader_of(table).latestOffset(older) == older, "tables of other writers, and checkpoints of older versions"
     assert [ids for _, ids in windows(reader_of(java), ReadAllAvailable())] == [[1]]

@@ -37,6 +37,13 @@ REFUSED = [
     ("INSERT INTO target REPLACE ON id = s.id SELECT 2, 'a', 1", "UNSUPPORTED_FEATURE", "REPLACE ON: .* REPLACE WHERE"),
     ("INSERT WITH SCHEMA EVOLUTION INTO target SELECT 2, 'a', 1, 4", "UNSUPPORTED_FEATURE", "ADD COLUMNS"),
     ("MERGE WITH SCHEMA EVOLUTION INTO target USING source s ON true WHEN MATCHED THEN DELETE", "", "ADD COLUMNS"),
+    (
+        "MERGE INTO target t USING source s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, v, V) VALUES (9, 1, 2)",
+        "COLUMN_ALREADY_EXISTS",
+        "v: named twice",
+    ),
+    ("INSERT INTO target () VALUES (2, 'a', 1)", "PARSE_SYNTAX_ERROR", "a column is expected"),
+    ("ALTER TABLE target ADD COLUMN w STRUCT<first: INTT>", "UNSUPPORTED_", "INTT"),
     ("INSERT INTO target (nope.id, day, v) VALUES (2, 'a', 1)", "UNSUPPORTED_FEATURE", "nope.id"),
     ("INSERT INTO target (id day, v) VALUES (2, 1)", "PARSE_SYNTAX_ERROR", "'day' is not understood"),
     (
@@ -220,6 +227,23 @@ def test_what_is_refused_leaves_the_table_as_it_was(sql: Any, tables: Table) -> 
 def test_a_change_of_nothing_of_ours_is_refused_by_spark(sql: Any, text: str) -> None:
     with pytest.raises(ParseException):
         sql.of_spark(text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "INSERT {} INTO others SELECT * FROM target",
+        "MERGE {} INTO others o USING target t ON o.id = t.id WHEN MATCHED THEN DELETE",
+    ],
+)
+def test_schema_evolution_of_a_table_of_another_format_is_told_another_way(sql: Any, change: str) -> None:
+    sql.of_spark("CREATE TABLE others (id LONG) USING parquet")
+    try:
+        with pytest.raises(AnalysisException) as caught:
+            sql(change.format("WITH SCHEMA EVOLUTION"))
+    finally:
+        sql.of_spark("DROP TABLE others")
+    assert "createOrReplaceTempView" in str(caught.value)
 
 
 def test_a_whole_table_is_inserted_by_its_name(sql: Any, spark: SparkSession) -> None:
