@@ -130,6 +130,8 @@ def _limited(seed: int, mistake: str, several: bool) -> Outcome:
         return simulate(seed, mistake, several=several)
     except Hung as hung:
         return Outcome(seed, (f"it hangs at {hung}",), "", 0.0, Counter(), several=several)
+    except Exception as error:  # of the product's, which no actor expects: others are simulated all the same
+        return Outcome(seed, (f"it ends with {error!r}",), "", 0.0, Counter(), several=several)
     finally:
         signal.alarm(0)
         signal.setitimer(signal.ITIMER_PROF, 0)

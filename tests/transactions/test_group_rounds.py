@@ -165,6 +165,25 @@ def test_a_member_asks_again_if_its_file_could_not_be_asked_for(table: Table) ->
     assert failed and owner.instant in table.completed()
 
 
+def test_a_member_whose_slot_others_have_followed_needs_no_answer_about_its_file(table: Table) -> None:
+    """All of its slot's files were there before the next slot."""
+    ready(table, "a")
+    followers, failed = list[Writer](), list[str]()
+
+    def before(operation: str, path: str) -> None:
+        if (operation, path) == ("read", slot_path(1)) and not followers:
+            for group in ("c", "d"):
+                followers.append(begin(table, group))
+                followers[-1].commit()
+        elif len(followers) == 2 and (operation, path) == ("list", TIMELINE_FOLDER) and len(failed) < 2:
+            failed.append(path)
+            raise Unavailable("no answer")
+
+    owner = of_process(table, FaultyStorage(table.storage, before=before), "b")
+    owner.commit()
+    assert failed and len(slots(table)) == 2 and owner.instant in table.completed()
+
+
 REQUEST_S = 0.01
 
 
