@@ -6,7 +6,7 @@ import pickle
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +22,6 @@ from lakelatch.testing.conformance import in_processes
 from lakelatch.testing.conformance.in_processes import Child, in_fork, run_together
 
 SOON_S = 20.0
-_UNANSWERED_MOST = 5
 ODD_KEYS = (
     "",
     ".",
@@ -410,14 +409,9 @@ def pause() -> None:
 
 def until(condition: Callable[[], bool]) -> None:
     """Waits for something that must come true soon; a service that is too busy to answer may be asked again."""
-    unanswered = 0
     for _ in range(int(SOON_S / 0.01)):
-        try:
+        with suppress(Unavailable):
             if condition():
                 return
-        except Unavailable:
-            unanswered += 1
-            if unanswered > _UNANSWERED_MOST:
-                raise
         threading.Event().wait(0.01)
     raise AssertionError("it did not come true in time")
