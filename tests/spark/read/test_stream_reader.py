@@ -26,6 +26,16 @@ COMMITS = "lakelatch.read.stream.max.commits"
 OTHER_TABLE = r"of another table .* new checkpointLocation"
 
 
+def carried_out(query: Callable[[], None]) -> None:
+    """Runs it once more if Spark had no Python process within ten seconds, which no setting changes."""
+    try:
+        query()
+    except StreamingQueryException as error:
+        if "Python worker failed to connect back" not in str(error):
+            raise
+        query()
+
+
 def test_a_query_goes_on_where_it_was(make_table: MakeTable, tmp_path: Path) -> None:
     table = make_table()
     checkpoint = tmp_path / "checkpoint"
@@ -69,13 +79,13 @@ def test_a_query_of_a_table_that_is_not_there_ends_and_begins_when_it_is(make_ta
         sink.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
 
     with pytest.raises(StreamingQueryException) as caught:
-        run()
+        carried_out(run)
     first = str(caught.value).splitlines()[0]
     assert (
         f"there is no table at file://{table.path}" in first and "make the table with lakelatch.Table.create" in first
     )
     table.write([(1, 1, "a")])
-    run()
+    carried_out(run)
     assert [tuple(row) for row in table.spark.read.parquet(str(tmp_path / "out")).collect()] == [(1, 1, "a")]
 
 
@@ -154,11 +164,11 @@ def test_a_table_that_is_made_anew_beside_a_query_ends_it(make_table: MakeTable,
         sink.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
 
     table.write([(1, 1, "a")])
-    follow()
+    carried_out(follow)
     shutil.rmtree(table.path)
     table.write([(2, 1, "b")])
     with pytest.raises(StreamingQueryException, match=OTHER_TABLE):
-        follow()
+        carried_out(follow)
 
 
 def test_a_history_that_is_gone_is_refused_with_the_way_out(tmp_path: Path) -> None:
