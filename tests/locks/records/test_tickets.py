@@ -150,12 +150,18 @@ def test_a_ticket_whose_owner_does_not_come_lapses(store: MemoryRecordStore, sys
     assert newcomer.look() is not None and dead.look() is None
 
 
-def test_who_is_behind_the_dead_waits_for_no_more_than_their_tickets(
-    store: MemoryRecordStore, system: ManualSystem
-) -> None:
+def behind_the_dead(store: MemoryRecordStore, system: ManualSystem) -> tuple[RecordClient, Waiter]:
+    """A holder that does nothing any more, and who waits behind one that does not either."""
     holder = RecordClient(store, system)
     assert holder.take("r") is not None
     _dead, last = waiters(store, system, 2)
+    return holder, last
+
+
+def test_who_is_behind_the_dead_waits_for_no_more_than_their_tickets(
+    store: MemoryRecordStore, system: ManualSystem
+) -> None:
+    _, last = behind_the_dead(store, system)
     for _ in range(int(LEASE_S)):
         assert last.look() is None
         system.advance(1.0)
@@ -167,9 +173,7 @@ def test_who_is_behind_the_dead_waits_for_no_more_than_their_tickets(
 def test_a_last_look_from_behind_asks_whether_the_holder_is_alive(
     store: MemoryRecordStore, system: ManualSystem
 ) -> None:
-    holder = RecordClient(store, system)
-    assert holder.take("r") is not None
-    _dead, last = waiters(store, system, 2)
+    holder, last = behind_the_dead(store, system)
     holder.service.sessions.close(holder.session)
     system.advance(1.0)
     last.turn.insist()
