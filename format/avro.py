@@ -28,6 +28,7 @@ META_COLUMNS = (
     FILE_NAME_COLUMN,
 )
 IS_DELETED_COLUMN = "_hoodie_is_deleted"
+COMMENT = b"comment"  # of an Arrow field's metadata; Avro calls it `doc`, as Hudi's Spark writer does
 
 _RECORD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DECIMAL_DIGITS_MAX = 38
@@ -42,6 +43,19 @@ def with_meta_columns(schema: pa.Schema) -> pa.Schema:
 def without_meta_columns(schema: pa.Schema) -> pa.Schema:
     """The columns that belong to the data."""
     return pa.schema([field for field in schema if field.name not in META_COLUMNS])
+
+
+def with_comment(name: str, kind: pa.DataType, comment: object) -> pa.Field:
+    """A nullable column of that name and type; what is no text, or an empty one, is no comment."""
+    if not (isinstance(comment, str) and comment):
+        return pa.field(name, kind)
+    return pa.field(name, kind, metadata={COMMENT: comment.encode(errors="replace")})
+
+
+def comment_of(field: pa.Field) -> str:
+    """The comment of a column, or of a field of a nested one; empty where nobody has said one."""
+    comment: bytes = (field.metadata or {}).get(COMMENT, b"")
+    return comment.decode(errors="replace")
 
 
 def arrow_to_avro(schema: pa.Schema, table_name: str) -> str:
@@ -72,9 +86,7 @@ def avro_to_arrow(avro_schema: str) -> pa.Schema:
     except Exception as error:  # the library raises whatever the text provokes
         raise CorruptTable(f"the table's schema is no Avro record schema ({error}): {avro_schema[:200]!r}") from error
     named: dict[str, Any] = {}
-    return pa.schema(
-        [pa.field(field["name"], _arrow_type(field["type"], field["name"], named)) for field in parsed["fields"]]
-    )
+    return pa.schema(_arrow_fields(parsed["fields"], "", named))
 
 
 def avro_with_meta_columns(avro_schema: str, properties: Mapping[str, str] | None = None) -> str:
@@ -97,9 +109,10 @@ def _avro_fields(fields: Any, namespace: str, path: str) -> list[dict[str, Any]]
                 f"the column name {column!r} cannot be stored: Hudi's schemas take letters and digits of any script "
                 "and '_', with no digit first. Rename it"
             )
-        meta = {"doc": ""} if not path and field.name in META_COLUMNS else {}
+        comment = comment_of(field)
+        doc = {"doc": comment} if comment or (not path and field.name in META_COLUMNS) else {}
         kind = ["null", _avro_type(field.type, field.name, namespace, column)]
-        found.append({"name": field.name, "type": kind, **meta, "default": None})
+        found.append({"name": field.name, "type": kind, **doc, "default": None})
     names = [field["name"] for field in found]
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -222,6 +235,12 @@ _ARROW_LOGICAL = {
 }
 
 
+def _arrow_fields(fields: Any, path: str, named: dict[str, Any]) -> list[pa.Field]:
+    names = [field["name"] for field in fields]
+    kinds = [_arrow_type(field["type"], f"{path}{field['name']}", named) for field in fields]
+    return [with_comment(*each) for each in zip(names, kinds, [field.get("doc") for field in fields], strict=True)]
+
+
 def _arrow_type(avro: Any, column: str, named: dict[str, Any]) -> pa.DataType:
     if isinstance(avro, list):
         branches = [branch for branch in avro if branch != "null"]
@@ -246,6 +265,5 @@ def _arrow_type(avro: Any, column: str, named: dict[str, Any]) -> pa.DataType:
     if kind == "map":
         return pa.map_(pa.string(), _arrow_type(avro["values"], column, named))
     if kind == "record":
-        inner = [(field["name"], field["type"]) for field in avro["fields"]]
-        return pa.struct([pa.field(name, _arrow_type(of, f"{column}.{name}", named)) for name, of in inner])
+        return pa.struct(_arrow_fields(avro["fields"], f"{column}.", named))
     return _arrow_type(kind, column, named)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakelatch.format.avro import comment_of, with_comment
+
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _BECOMES = {
     "int32": ("int64", "double", "string"),
@@ -38,8 +40,8 @@ class Comparison:
     """A comparison of given columns with those of a table, by name, whatever their order.
 
     `schema` has the table's columns first, as they become if all given ones are written: with the `added` ones, and the
-    types of the `widened` ones, but without `unfit` ones. `alike` are pairs of an added name and an existing one that
-    differ only in case: most engines treat them as one.
+    types of the `widened` ones, but without `unfit` ones; the table's columns keep their comments. `alike` are pairs of
+    an added name and an existing one that differ only in case: most engines treat them as one.
     """
 
     schema: pa.Schema
@@ -118,14 +120,14 @@ class _Walk:
             if other is None:
                 self.missing.append(column)
             kind = field.type if other is None else self.type(field.type, other.type, column)
-            found.append(pa.field(field.name, kind))
+            found.append(with_comment(field.name, kind, comment_of(field)))
         known = {field.name.lower(): field.name for field in found}
         for name in left:
             self.added.append(f"{path}{name}")
             other = known.setdefault(name.lower(), name)
             if other != name:
                 self.alike.append((f"{path}{name}", f"{path}{other}"))
-        return [*found, *(pa.field(field.name, field.type) for field in left.values())]
+        return [*found, *(with_comment(field.name, field.type, comment_of(field)) for field in left.values())]
 
     def type(self, stored: pa.DataType, given: pa.DataType, column: str) -> pa.DataType:
         types = pa.types

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from lakelatch.engine.run.executor import HERE, Executor
 from lakelatch.engine.run.file_report import FileReport
 from lakelatch.engine.write.tasks.task import WriteTask, few_partitions
 from lakelatch.errors import InvalidRequest
-from lakelatch.format.avro import META_COLUMNS
+from lakelatch.format.avro import META_COLUMNS, comment_of, with_comment
 from lakelatch.progress import counted
 from lakelatch.timeline.table_config import TableConfig
 from lakelatch.transactions.transaction import Transaction
@@ -29,7 +29,7 @@ def table_of(data: object) -> pa.Table:
     """
     table = without_index(_arrow_table(data))
     table = table.drop_columns([name for name in table.column_names if name in META_COLUMNS])
-    stored = pa.schema([pa.field(field.name, _stored(field.type)) for field in table.schema])
+    stored = pa.schema(_stored_fields(table.schema))
     if table.schema.equals(stored, check_metadata=True):
         return table
     try:
@@ -140,6 +140,10 @@ def _known(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, pa.dictionary(kind.index_type, values, kind.ordered))
 
 
+def _stored_fields(fields: Iterable[pa.Field]) -> list[pa.Field]:
+    return [with_comment(one.name, _stored(one.type), comment_of(one)) for one in fields]
+
+
 def _stored(kind: pa.DataType) -> pa.DataType:
     """The type that tables store for this one: other libraries use 64-bit offsets, dictionaries and nanoseconds."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
@@ -155,5 +159,5 @@ def _stored(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_map(kind):
         return pa.map_(_stored(kind.key_type), _stored(kind.item_type))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _stored(field.type)) for field in kind])
+        return pa.struct(_stored_fields(kind))
     return kind

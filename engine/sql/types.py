@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 
 from lakelatch.engine.sql.parsing import parsed
 from lakelatch.errors import InvalidRequest
+from lakelatch.format.avro import with_comment
 
 _PLAIN = {
     "BOOLEAN": pa.bool_(),
@@ -46,7 +48,19 @@ def schema_of(schema: Any) -> pa.Schema:
     columns = tree.this.expressions if isinstance(tree, exp.Create) and isinstance(tree.this, exp.Schema) else []
     if not columns or not all(isinstance(one, exp.ColumnDef) and one.args.get("kind") for one in columns):
         raise InvalidRequest(f"schema={schema!r}: name columns and types, as in 'id long, v string'", option="schema")
-    return pa.schema([pa.field(one.name, arrow_type(one.args["kind"])) for one in columns])
+    return pa.schema(_fields(columns))
+
+
+def _fields(columns: Iterable[Any]) -> list[pa.Field]:
+    """Columns of a table or a struct, with their comments."""
+    return [with_comment(one.name, arrow_type(one.args["kind"]), _comment(one)) for one in columns]
+
+
+def _comment(column: Any) -> str:
+    from sqlglot import exp
+
+    said = (one.kind for one in column.args.get("constraints") or ())
+    return next((one.name for one in said if isinstance(one, exp.CommentColumnConstraint)), "")
 
 
 def arrow_type(kind: Any) -> pa.DataType:
@@ -63,5 +77,5 @@ def arrow_type(kind: Any) -> pa.DataType:
     if name == "MAP" and len(parts) == 2:
         return pa.map_(*map(arrow_type, parts))
     if name == "STRUCT" and parts:
-        return pa.struct([pa.field(one.name, arrow_type(one.args["kind"])) for one in parts])
+        return pa.struct(_fields(parts))
     raise InvalidRequest(f"the type {kind.sql('spark')} cannot be stored: use string, a number, date or timestamp")

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 FORMAT = "lakelatch"
 _SESSION_CATALOG = "spark_catalog"
@@ -137,7 +137,12 @@ def register(
 
 def columns_text(schema: StructType) -> str:
     """The columns as a statement that makes a table has them."""
-    return ", ".join(f"{quoted([one.name])} {_type(one.dataType)}" for one in schema)
+    return ", ".join(f"{quoted([one.name])} {_type(one.dataType)}{_comment(one)}" for one in schema)
+
+
+def _comment(column: StructField) -> str:
+    comment = column.metadata.get("comment")
+    return f" COMMENT {text_literal(comment)}" if comment else ""
 
 
 def _type(kind: DataType) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from lakelatch.errors import InvalidRequest
+from lakelatch.format.avro import comment_of, with_comment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _TASKS_MAX = 10_000
+_COMMENT = "comment"  # of a field's metadata, where Spark itself has it
 
 
 def to_arrow(schema: StructType) -> pa.Schema:
-    """A Spark schema as the table stores it: every column nullable, timestamps in UTC.
+    """A Spark schema as the table stores it: every column nullable, timestamps in UTC, comments of columns kept.
 
     Errors: `InvalidRequest` for a type that Hudi's tables have not. Narrow whole numbers pass, as values of wider ones.
     """
@@ -36,7 +38,10 @@ def to_arrow(schema: StructType) -> pa.Schema:
         converted = to_arrow_schema(schema, **zone)
     except PySparkException as error:
         raise InvalidRequest(f"a column's type cannot be stored: {error}") from error
-    return pa.schema([pa.field(field.name, field.type) for field in converted])
+    comments = [field.metadata.get(_COMMENT) for field in schema]
+    return pa.schema(
+        [with_comment(one.name, one.type, comment) for one, comment in zip(converted, comments, strict=True)]
+    )
 
 
 _STORED = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "decimal")
@@ -66,7 +71,11 @@ def to_spark(schema: pa.Schema) -> StructType:
     """An Arrow schema as Spark reads it; timestamps become Spark's session-zone ones."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    converted = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    for field, one in zip(converted, schema, strict=True):
+        if comment_of(one):
+            field.metadata = {**field.metadata, _COMMENT: comment_of(one)}
+    return converted
 
 
 def renamings(given: Sequence[str], known: Sequence[str], spark: SparkSession) -> dict[str, str]:

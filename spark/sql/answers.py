@@ -44,7 +44,9 @@ def describe(reads: Reads, cursor: Cursor) -> DataFrame | None:
     cursor.finish()
     if kind == "DETAIL":
         return _detail(reads, target.detail())
-    rows: list[tuple[str | None, ...]] = [(one.name, one.dataType.simpleString(), None) for one in target.schema]
+    rows: list[tuple[str | None, ...]] = [
+        (one.name, one.dataType.simpleString(), one.metadata.get("comment")) for one in target.schema
+    ]
     if is_long:  # what Spark's catalog has of the columns are those of the table's first write
         said = [tuple(row) for row in plain_sql(reads.spark, cursor.text).collect()]
         rows += said[next((at for at, row in enumerate(said) if not row[0]), len(said)) :]

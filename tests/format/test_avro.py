@@ -16,7 +16,9 @@ from lakelatch.format.avro import (
     arrow_to_avro,
     avro_to_arrow,
     avro_with_meta_columns,
+    comment_of,
     decimal_bytes,
+    with_comment,
     with_meta_columns,
     without_meta_columns,
 )
@@ -50,6 +52,25 @@ def test_every_type_comes_back() -> None:
     assert avro_to_arrow(arrow_to_avro(EVERYTHING, "t")) == EVERYTHING
     with_meta = with_meta_columns(EVERYTHING)
     assert avro_to_arrow(arrow_to_avro(with_meta, "t")) == with_meta
+
+
+def test_comments_are_docs_as_in_hudi_also_within_structs() -> None:
+    inner = with_comment("b", pa.int64(), 'in "it", ümläut')
+    schema = pa.schema([with_comment("id", pa.int64(), "the key"), ("s", pa.struct([inner, ("c", pa.int32())]))])
+    avro = arrow_to_avro(with_meta_columns(schema), "t")
+    fields = {field["name"]: field for field in json.loads(avro)["fields"]}
+    assert fields["id"]["doc"] == "the key" and "doc" not in fields["s"]
+    assert [fields[name]["doc"] for name in META_COLUMNS] == [""] * 5
+    there = avro_to_arrow(avro)
+    assert there.equals(with_meta_columns(schema), check_metadata=True)
+    assert comment_of(there.field("s").type.field("b")) == 'in "it", ümläut'
+
+
+@pytest.mark.parametrize("doc", [7, {"a": 1}, None, "", "\ud800"])
+def test_docs_that_are_no_texts_are_no_comments(doc: object) -> None:
+    field = {"name": "a", "type": ["null", "int"], "doc": doc}
+    there = avro_to_arrow(json.dumps({"type": "record", "name": "r", "fields": [field]}))
+    assert comment_of(there.field("a")) == ("?" if doc == "\ud800" else "")
 
 
 def test_the_json_is_valid_avro_and_every_value_may_be_null() -> None:

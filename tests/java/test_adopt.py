@@ -13,7 +13,10 @@ from pyspark.sql import SparkSession
 
 import lakelatch
 from lakelatch.console.main import main
+from lakelatch.storage import LocalStorage
 from lakelatch.testing.servers import Server
+from lakelatch.timeline.log.whole_timeline import read_commit
+from lakelatch.timeline.snapshot import Snapshot
 
 COLUMNS = "id long, ts long, v string, part string"
 PARTITIONED = {"hoodie.datasource.write.partitionpath.field": "part"}
@@ -98,3 +101,31 @@ def test_a_metadata_table_goes_with_one_write_of_java_s(
     assert (code, found["set"]) == (0, True), found
     assert not (Path(path) / ".hoodie" / "metadata").exists()
     assert [row["id"] for row in ours(path)] == [1, 2, 3]
+
+
+def test_comments_of_columns_outlive_our_commits(
+    spark: SparkSession,
+    java: JavaHudi,
+    locks: dict[str, str],
+    adopt: Callable[[str], tuple[int, Any]],
+    ours: Callable[..., Rows],
+    tmp_path: Path,
+) -> None:
+    """They are in the schema of the last write, where Hudi's catalog syncs look for them."""
+    path = str(tmp_path / "trips")
+    properties = {**SHARED, **ORDERED, "type": "mor", "primaryKey": "id", "preCombineField": "ts"}
+    del properties["hoodie.table.name"]
+    said = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    java.sql("drop table if exists told")
+    java.sql(
+        f"create table told (id bigint comment 'the key', ts bigint, v string) using hudi location '{path}' "
+        f"tblproperties ({said})"
+    )
+    java.sql("insert into told select id, 1, 'a' from range(8)")
+    assert adopt(path)[0] == 0
+    lakelatch.write(spark.createDataFrame([(9, 1, "b")], "id long, ts long, v string"), path, locks)
+    storage = LocalStorage(path)
+    schemas = [json.loads(read_commit(storage, one).schema or "") for one in Snapshot.look(storage).by_completion]
+    docs = [{field["name"]: field.get("doc") for field in schema["fields"]}["id"] for schema in schemas]
+    assert docs == ["the key", "the key"]
+    assert ours(path) == java.read(path) and len(ours(path)) == 9

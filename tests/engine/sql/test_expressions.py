@@ -13,6 +13,7 @@ import pytest
 from lakelatch.engine.sql.expressions import equal_columns, evaluated, holding
 from lakelatch.engine.sql.types import schema_of
 from lakelatch.errors import InvalidRequest
+from lakelatch.format.avro import comment_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 ROWS = pa.table(
@@ -128,6 +129,9 @@ def test_columns_of_a_table_in_text() -> None:
         ("t", pa.timestamp("us", "UTC")),
     ]
     assert schema_of(text) == pa.schema(kinds)
+    told = schema_of("id long NOT NULL COMMENT 'it\\'s the key', s struct<x: int COMMENT 'to the east', y: int>")
+    assert comment_of(told.field("id")) == "it's the key" and comment_of(told.field("s")) == ""
+    assert [comment_of(field) for field in told.field("s").type] == ["to the east", ""]
     for wrong in ("id", "id foo", "", "id long) x (", "id interval", 5):
         with pytest.raises(InvalidRequest, match=r"schema=|cannot be stored"):
             schema_of(wrong)

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+import lakelatch
 from lakelatch import Table
 from lakelatch.errors import InvalidRequest
 from lakelatch.spark.sql import statement
@@ -143,6 +144,36 @@ def test_columns_are_added_and_widened(sql: Any) -> None:
             statement(sql.spark, text)
         assert str(caught.value.getCondition()).startswith(condition)
     assert sql("SELECT * FROM grown") == [(1, 2, None, None)]
+
+
+def test_comments_of_columns_are_kept_with_the_table(sql: Any, spark: SparkSession, tmp_path: Path) -> None:
+    """Whoever made it: those of a path, of a name, of a frame; and whoever writes to it after that."""
+    path = str(tmp_path / "told")
+    sql(
+        f"CREATE TABLE lakelatch.`{path}` (id BIGINT COMMENT 'it\\'s (a, b)', n INT, s STRUCT<a: INT>) "
+        "USING lakelatch TBLPROPERTIES (primaryKey = 'id')"
+    )
+    sql(f"CREATE TABLE told USING lakelatch LOCATION '{path}'")
+    sql.made.append("told")
+    sql("ALTER TABLE told ADD COLUMNS (note STRING COMMENT 'what else', w INT)")
+    sql("INSERT INTO told SELECT 1, 2, named_struct('a', 3), 'x', 4")
+    nulls = {"hoodie.write.set.null.for.missing.columns": "true"}
+    spark.createDataFrame([(2, 5)], "id long, n int").write.format("lakelatch").options(**nulls).mode("append").save(
+        path
+    )
+    new = "(SELECT 2L AS id, 'y' AS note) s"
+    sql(f"MERGE INTO told USING {new} ON told.id = s.id WHEN MATCHED THEN UPDATE SET note = s.note")
+    sql("CALL lakelatch.compact('told')")
+    said = [("id", "bigint", "it's (a, b)"), ("n", "int", None), ("s", "struct<a:int>", None)]
+    said += [("note", "string", "what else"), ("w", "int", None)]
+    assert sql("DESCRIBE told") == sorted(said, key=str)
+    frame = spark.read.format("lakelatch").load(path)
+    assert {one.name: one.metadata.get("comment") for one in frame.schema} == {name: text for name, _, text in said}
+    assert [tuple(row)[:2] for row in frame.orderBy("id").collect()] == [(1, 2), (2, 5)]
+    assert ("id", "bigint", "it's (a, b)") in [tuple(row) for row in spark.sql("DESCRIBE told").collect()]
+    lakelatch.write(frame, str(tmp_path / "copied"), {"hoodie.datasource.write.recordkey.field": "id"})
+    copied = Table.for_path(spark, tmp_path / "copied").schema
+    assert copied["note"].metadata == {"comment": "what else"} and copied["w"].metadata == {}
 
 
 def test_services_are_called(sql: Any) -> None:
