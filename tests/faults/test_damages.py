@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from fault_writer import add_file, open_manager, scenario, write
-from soundness import find_problems_of
+from soundness import files_of, find_problems_of
+from statement_checks import writes_saw_all_before
 
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.metadata import CommitMetadata
+from lakelatch.torture.check.table_files import TableFiles
 
 
 def log(root: Path) -> list[Path]:
@@ -125,6 +127,25 @@ def test_lies_and_lost_updates_are_found(tmp_path: Path) -> None:
     assert len(problems) == 3
     for said in ("and it is not: this commit is lost", "is not committed, and it is", "without having seen all"):
         assert [problem for problem in problems if said in problem]
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("content", [b"", b"rows"])
+def test_a_commit_that_only_bars_a_name_in_a_group_may_be_seen_or_not(
+    tmp_path: Path, content: bytes, seen: bool
+) -> None:
+    """As where a file was given its name ahead, and the commit then wrote to other groups."""
+    manager = open_manager(str(tmp_path))
+    bars = manager.begin()
+    of_other = json.dumps({"group": "b", "base": [], "optimistic": True}).encode()
+    bars.commit(CommitMetadata((add_file(bars, "b", of_other),), "UPSERT"))
+    (tmp_path / f"a_0_{bars.instant}.log").write_bytes(content)
+    transaction = manager.begin()
+    of_group = {"group": "a", "base": [bars.instant] * seen, "optimistic": True}
+    stat = add_file(transaction, "a", json.dumps(of_group).encode())
+    transaction.commit(CommitMetadata((stat,), "UPSERT"))
+    said = [f"{transaction.instant} overwrote a without having seen all"] if seen and content else []
+    assert list(writes_saw_all_before(TableFiles(files_of(tmp_path), every_slot=True))) == said
 
 
 def test_the_whole_scenario_is_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,11 +127,10 @@ class CleanPlanner:
 
     def _may_find(self, last: LastClean | None) -> bool:
         """Whether a version, or a file of an instant undone a day ago, can have become superfluous."""
-        if last is not None:
-            stale = any(map(self._is_released, last.held))
-        else:
-            day_ago = to_instant(max(0, self.now_ms - int(self.options.tombstone_hours * _HOUR_MS)))
-            stale = any((one.completion or "") <= day_ago for one in self._undoing)
+        looked_at, held = ("", ()) if last is None else (last.until, last.held)
+        day_ago = to_instant(max(0, self.now_ms - int(self.options.tombstone_hours * _HOUR_MS)))
+        stale = any(looked_at < (one.completion or "") <= day_ago for one in self._undoing)
+        stale = stale or any(map(self._is_released, held))
         return any(stale or (one.completion or "") <= self.moment for one in self._writes)
 
     def _is_worth_recording(self, last: LastClean | None, looked_at: int) -> bool:
