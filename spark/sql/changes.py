@@ -9,7 +9,7 @@ from lakelatch.spark.sql.errors import UNSUPPORTED, InvalidStatement, refuse_evo
 from lakelatch.spark.sql.forms import plain_form, without_defaults
 from lakelatch.spark.sql.reads import Reads
 from lakelatch.spark.sql.target import Target, checked_value, ensure_once, result, target_of
-from lakelatch.spark.sql.tokens import Cursor
+from lakelatch.spark.sql.tokens import Cursor, Name
 from lakelatch.timeline.actions import INSERT, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _condition(reads: Reads, cursor: Cursor, common: str) -> str | None:
 
 
 def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
-    """`INSERT INTO | OVERWRITE [TABLE] t [PARTITION (...)] [(...) | BY NAME | REPLACE WHERE ...] query`"""
+    """`INSERT INTO | OVERWRITE [TABLE] t [PARTITION (...)] [(...)] [BY NAME] [REPLACE WHERE ...] query`"""
     cursor.expect("INSERT")
     evolves = cursor.take("WITH", "SCHEMA", "EVOLUTION")
     overwrites = cursor.take("OVERWRITE")
@@ -88,19 +88,9 @@ def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
             f"(SELECT count(*) FROM {name} WHERE ...), and leave out the words",
             UNSUPPORTED,
         )
-    condition, names, by_name = None, None, False
-    if cursor.take("REPLACE"):
-        if cursor.sees("USING") or cursor.sees("ON"):
-            raise InvalidStatement(
-                f"INSERT INTO {name} REPLACE {cursor.next().upper}: say which rows are replaced, REPLACE WHERE ..., or "
-                "use MERGE INTO",
-                UNSUPPORTED,
-            )
-        cursor.expect("WHERE")
-        condition = reads.condition(checked_value(cursor.until("SELECT", "WITH", "VALUES", "FROM", "TABLE")), common)
-    elif cursor.take("BY", "NAME"):
-        by_name = True
-    elif cursor.sees("(") and cursor.tokens[cursor.place + 1].upper not in _QUERY:
+    names, by_name = None, cursor.take("BY", "NAME")
+    condition = _replaced(reads, cursor, name, common) if cursor.take("REPLACE") else None
+    if condition is None and not by_name and cursor.sees("(") and cursor.tokens[cursor.place + 1].upper not in _QUERY:
         names = target.inserted(cursor)
         by_name = cursor.take("BY", "NAME")
     if not any(cursor.sees(word) for word in _QUERY):
@@ -127,6 +117,18 @@ def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
     has_partitions = bool(target.detail().partition_by)
     operation = INSERT_OVERWRITE if touched and has_partitions else INSERT_OVERWRITE_TABLE
     return result(reads, target.put(rows, operation, again))
+
+
+def _replaced(reads: Reads, cursor: Cursor, name: Name, common: str) -> str:
+    """The condition of the rows that the new ones replace. Errors: `InvalidStatement`."""
+    if cursor.sees("USING") or cursor.sees("ON"):
+        raise InvalidStatement(
+            f"INSERT INTO {name} REPLACE {cursor.next().upper}: say which rows are replaced, REPLACE WHERE ..., or "
+            "use MERGE INTO",
+            UNSUPPORTED,
+        )
+    cursor.expect("WHERE")
+    return reads.condition(checked_value(cursor.until("SELECT", "WITH", "VALUES", "FROM", "TABLE")), common)
 
 
 def _partition(target: Target, cursor: Cursor) -> tuple[dict[str, str], bool]:
@@ -158,6 +160,7 @@ def _fitted(
 
     if by_name:
         given = [target.column(name) for name in rows.columns]
+        ensure_once(given)
     else:
         given = names or [name for name in target.columns if name not in fixed]
         if len(given) != len(rows.columns):
@@ -167,7 +170,6 @@ def _fitted(
                 f"are to be filled ({', '.join(given)}): name the columns, or use BY NAME",
                 f"INSERT_COLUMN_ARITY_MISMATCH.{more}_DATA_COLUMNS",
             )
-    ensure_once(given)
     both = sorted(fixed.keys() & set(given))
     if both:
         raise InvalidStatement(

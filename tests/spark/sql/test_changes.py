@@ -151,6 +151,8 @@ def same_rows(tables: Table, spark: SparkSession) -> None:
          "SELECT 6L, 'x', CAST(NULL AS DOUBLE)"),
         ("INSERT INTO target REPLACE WHERE day = 'tue' SELECT 7, 'tue', 7", None,
          "SELECT * FROM plain WHERE day <> 'tue' UNION ALL SELECT 7, 'tue', 7.0D"),
+        ("INSERT INTO target BY NAME REPLACE WHERE day = 'tue' SELECT 7.0D AS v, 7 AS id, 'tue' AS day", None,
+         "SELECT * FROM plain WHERE day <> 'tue' UNION ALL SELECT 7, 'tue', 7.0D"),
         ("INSERT INTO target REPLACE WHERE day IS DISTINCT FROM 'mon' SELECT 7, 'x', 7", None,
          "SELECT * FROM plain WHERE day = 'mon' UNION ALL SELECT 7, 'x', 7.0D"),
         ("TRUNCATE TABLE target", None, "SELECT * FROM plain WHERE false"),
