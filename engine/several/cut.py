@@ -245,12 +245,15 @@ def _without_later(log: CommitLog, tail: Tail, snapshot: Snapshot) -> Snapshot |
     """The snapshot without the files of slots behind the tail, which came while the timeline was listed.
 
     What has completed later, and is in no slot, is another engine's: it was there when the listing was made. None if
-    the later slots have taken something away.
+    the later slots have taken something away, or are not all there any more.
     """
     if not tail.number or snapshot.latest_completion <= tail.time:
         return snapshot
+    last = log.last_decided()
+    if tail.number + 1 < last.watermark:
+        return None
     try:
-        later = log.events_after(tail.number, log.last_decided())
+        later = log.events_after(tail.number, last)
     except LogMoved:
         return None
     if any(event.undoes or event.kind not in (COMPLETE, PLAN, WITHDRAW) for event in later):
