@@ -33,7 +33,7 @@ from lakelatch.failpoints import failpoint
 from lakelatch.retry import tries
 from lakelatch.storage.checksums import add_checksum
 from lakelatch.storage.conditional_puts import BACKOFF, TRIES_MAX
-from lakelatch.storage.contract import PutUnknown, Storage, delete_all
+from lakelatch.storage.contract import PutUnknown, Storage
 from lakelatch.storage.uris import open_storage
 from lakelatch.system import REAL_SYSTEM, System
 from lakelatch.timeline.instant import aborted, completed, requested
@@ -48,17 +48,16 @@ from lakelatch.timeline.log.events import (
     Event,
     path_of,
     slot_bytes,
-    slot_number,
     slot_path,
 )
 from lakelatch.timeline.log.lock_names import WrongLocks, agree, joined, named_locks
-from lakelatch.timeline.log.log_reader import LogReader, Tail
+from lakelatch.timeline.log.log_reader import LogMoved, LogReader, Tail
+from lakelatch.timeline.log.old_slots import CONTENT_FOLDER, remove_below
 from lakelatch.timeline.log.projection import Fate, Projections, Shower
 from lakelatch.timeline.log.snapshots import Snapshots
 from lakelatch.timeline.metadata import after
 from lakelatch.timeline.snapshot import Snapshot
 
-CONTENT_FOLDER = ".hoodie/.lakelatch/content"
 INLINE_LIMIT_BYTES = 256 * 1024
 SLOTS_KEPT = 32
 _RECENT_NS = 2_000_000_000
@@ -176,8 +175,11 @@ class CommitLog(LogReader):
             elif event.number == tail.number:
                 self.project(tail)
             fate = self.projections.fate(event)
+            if fate is Fate.NEVER:  # behind another slot it was there before anybody could add that one
+                is_last = self.tail_number() == event.number
+                fate = self.projections.show(event, self.content) if is_last else self.projections.fate(event)
             if fate is Fate.NEVER:
-                fate = self.projections.show(event, self.content)
+                raise LogMoved(f"slot {event.number} of the commit log had been removed when this event came into it")
         except (Unavailable, CorruptTable) as error:
             raise self._in_doubt(event, error) from error
         self._ensure_not_rolled_back(event, fate)
@@ -193,8 +195,12 @@ class CommitLog(LogReader):
         return self.last if recent else None
 
     def project(self, tail: Tail) -> None:
-        """Completes the projection of the last slot, if its writer has not and no foreign writer took it away."""
-        if tail.events:
+        """Completes the projection of the last slot, if its writer has not and no foreign writer took it away.
+
+        Nothing is made for another slot: whoever added the next one has seen to it. And if it was removed before this
+        caller read it, which was paused, it may be a zombie's, and no part of the log.
+        """
+        if tail.events and self.tail_number() == tail.number:
             self.projections.show_all(tail.events, self.content)
         self._looked_at = max(self._looked_at, tail.number)
 
@@ -359,7 +365,7 @@ class CommitLog(LogReader):
         self._ensure_not_rolled_back(event, fates[stored.index(event)])
         try:
             if event.watermark > after.watermark:  # once for many slots; what a crash leaves goes at the next move
-                self._remove_old(event)
+                remove_below(self._storage, self._names(), event.watermark)
         except Unavailable as error:
             _log.warning("slots below %d are left to the next commit: %s", event.watermark, error)
 
@@ -394,20 +400,6 @@ class CommitLog(LogReader):
             return _Place.GONE
         self._storage.delete(slot_path(event.number))
         return _Place.NONE
-
-    def _remove_old(self, event: Event) -> None:
-        """Removes slots below the watermark, in any order, and then all content below it, whoever left it."""
-        numbers = filter(None, map(slot_number, self._names()))
-        old = [slot_path(number) for number in numbers if number < event.watermark]
-        if not old:
-            return
-        delete_all(self._storage, old)
-        failpoint("log.after_removal")
-        names = self._storage.list(CONTENT_FOLDER).files
-        digits = ((name, name.rpartition("-")[2]) for name in names)
-        numbered = ((name, int(number)) for name, number in digits if number.isascii() and number.isdigit())
-        gone = [f"{CONTENT_FOLDER}/{name}" for name, number in numbered if number < event.watermark]
-        delete_all(self._storage, gone)
 
     def _drop_content(self, event: Event) -> None:
         if event.content_path:

@@ -15,8 +15,8 @@ from lakelatch.errors import CommitUnknown, CorruptTable, InvariantBroken, Lakel
 from lakelatch.storage import LocalStorage, MemoryStorage, Storage
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
-from lakelatch.timeline.instant import CLAIMS_FOLDER, TIMELINE_FOLDER, inflight
-from lakelatch.timeline.log.commit_log import CONTENT_FOLDER, INLINE_LIMIT_BYTES, CommitLog
+from lakelatch.timeline.instant import CLAIMS_FOLDER, TIMELINE_FOLDER, completed, inflight
+from lakelatch.timeline.log.commit_log import INLINE_LIMIT_BYTES, CommitLog
 from lakelatch.timeline.log.events import (
     COMPLETE,
     LOG_FOLDER,
@@ -28,6 +28,7 @@ from lakelatch.timeline.log.events import (
     slot_path,
 )
 from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.timeline.log.old_slots import CONTENT_FOLDER
 from lakelatch.timeline.snapshot import Snapshot
 
 _FIRST = 20261121120000000
@@ -280,6 +281,37 @@ def test_a_zombie_whose_slot_was_shown_before_its_removal_is_told_that_it_commit
     zombie = add(CommitLog(Answerless(storage), slots_kept=1), times, 99)
     assert zombie.number == 2
     assert shown(storage).count(zombie.instant) == 1 and shown(storage)[1] == zombie.instant
+
+
+@pytest.mark.parametrize("concludes", [False, True])
+def test_a_zombies_slot_in_a_removed_number_is_shown_by_nobody_who_was_paused_before_reading_it(
+    storage: Storage, times: Times, concludes: bool
+) -> None:
+    """It was put beside checks of long ago, and counts for nobody: neither for a tail, nor for who finds itself in it."""
+    add(CommitLog(storage), times, 1)
+    second = add(CommitLog(storage), times, 2)
+    others, zombie = CommitLog(storage, slots_kept=1), event(99)
+    file = completed(zombie.instant, "deltacommit", second.time).file_name
+    put = replace(second, instant=zombie.instant, operation_id=zombie.operation_id, file=file)
+
+    def before(operation: str, path: str) -> None:
+        if operation == "read" and path == slot_path(2) and not paused:
+            paused.append(True)
+            for name in range(3, 12):
+                add(others, times, name)
+            assert 2 not in slots(storage) and storage.put_if_absent(slot_path(2), slot_bytes((put,)))
+
+    paused: list[bool] = []
+    log = CommitLog(FaultyStorage(storage, before=before), ManualSystem())
+    tail = log.tail()
+    assert tail.events == (put,)
+    if concludes:
+        with pytest.raises(CommitUnknown, match="had been removed"):
+            log.conclude(put, tail)
+    else:
+        log.look(tail)
+    assert zombie.instant not in shown(storage)
+    assert add(log, times, 12).number == 12
 
 
 def test_the_same_if_the_answer_was_lost_as_well(storage: Storage, times: Times) -> None:

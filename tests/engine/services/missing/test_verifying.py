@@ -21,8 +21,9 @@ from lakelatch.errors import CorruptTable
 from lakelatch.format.slices.table_view import TableView
 from lakelatch.timeline.history import named_files
 from lakelatch.timeline.instant import completed
-from lakelatch.timeline.log.commit_log import CONTENT_FOLDER, CommitLog
+from lakelatch.timeline.log.commit_log import CommitLog
 from lakelatch.timeline.log.events import COMPLETE, Event, slot_bytes, slot_path
+from lakelatch.timeline.log.old_slots import CONTENT_FOLDER
 
 VERIFIED: dict[str, object] = {"lakelatch.read.verify": "true"}
 
