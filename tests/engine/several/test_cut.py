@@ -24,7 +24,7 @@ _WRITES_MOST = 8  # then nobody writes any more, and every cut comes to its end
 
 
 class WatchedStorage(LocalStorage):
-    """Calls a function before each read, and behind each listing, with its path or folder; and, with `?`, before that."""
+    """Calls a function before each read, and behind each listing, with its path or folder; with `?` before that."""
 
     told: Callable[[str], None]
 

@@ -287,7 +287,7 @@ def test_a_zombie_whose_slot_was_shown_before_its_removal_is_told_that_it_commit
 def test_a_zombies_slot_in_a_removed_number_is_shown_by_nobody_who_was_paused_before_reading_it(
     storage: Storage, times: Times, concludes: bool
 ) -> None:
-    """It was put beside checks of long ago, and counts for nobody: neither for a tail, nor for who finds itself in it."""
+    """It was put after checks of long ago, and counts for nobody: neither as a tail, nor for who finds itself in it."""
     add(CommitLog(storage), times, 1)
     second = add(CommitLog(storage), times, 2)
     others, zombie = CommitLog(storage, slots_kept=1), event(99)
