@@ -153,7 +153,7 @@ def test_a_commit_that_only_bars_a_name_in_a_group_may_be_seen_or_not(
 def test_an_empty_file_does_not_excuse_that_rows_were_read_before_they_were_committed(
     tmp_path: Path, completes: bool
 ) -> None:
-    """As where another attempt's name is barred, or the file of one that was rolled back."""
+    """As where the name of another attempt was taken, or the file of one that was rolled back."""
     other = open_manager(str(tmp_path), mode=NON_BLOCKING).begin()
     stat = add_file(other, "a", json.dumps({"group": "a", "base": [], "optimistic": False}).encode())
     (tmp_path / f"a_1_{other.instant}.log").touch()
