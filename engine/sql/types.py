@@ -60,7 +60,7 @@ def _comment(column: Any) -> str:
     from sqlglot import exp
 
     said = (one.kind for one in column.args.get("constraints") or ())
-    return next((one.name for one in said if isinstance(one, exp.CommentColumnConstraint)), "")
+    return next((one.this.name for one in said if isinstance(one, exp.CommentColumnConstraint)), "")
 
 
 def arrow_type(kind: Any) -> pa.DataType:

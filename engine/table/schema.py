@@ -110,9 +110,9 @@ def keeps_schema(table: OpenedTable, adds_columns: bool = True) -> Check:
 
 
 def says_columns_of(table: OpenedTable, snapshot: Snapshot) -> bool:
-    """Whether the write that completed last, as a snapshot shows it, says the very columns of this table."""
+    """Whether the write that completed last, as a snapshot shows it, says this table's columns, comments included."""
     found = _said_last(table.storage, table.config, snapshot.by_completion, table.schema_path)
-    return found is None or found.path == table.schema_path or found.columns.equals(table.schema)
+    return found is None or found.path == table.schema_path or found.columns.equals(table.schema, check_metadata=True)
 
 
 def say_schema_again(manager: TransactionManager, table: OpenedTable, instant: str) -> None:

@@ -142,7 +142,9 @@ def columns_text(schema: StructType) -> str:
 
 def _comment(column: StructField) -> str:
     comment = column.metadata.get("comment")
-    return f" COMMENT {text_literal(comment)}" if comment else ""
+    if not (isinstance(comment, str) and comment):
+        return ""
+    return f" COMMENT {text_literal(comment)}".replace("${", "\\u0024{")  # Spark would put a setting there
 
 
 def _type(kind: DataType) -> str:

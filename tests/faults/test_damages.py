@@ -14,6 +14,7 @@ from statement_checks import writes_saw_all_before
 from lakelatch.timegen.instant_time import to_instant, to_ms
 from lakelatch.timeline.metadata import CommitMetadata
 from lakelatch.torture.check.table_files import TableFiles
+from lakelatch.transactions.base.settings import NON_BLOCKING
 
 
 def log(root: Path) -> list[Path]:
@@ -145,6 +146,26 @@ def test_a_commit_that_only_bars_a_name_in_a_group_may_be_seen_or_not(
     stat = add_file(transaction, "a", json.dumps(of_group).encode())
     transaction.commit(CommitMetadata((stat,), "UPSERT"))
     said = [f"{transaction.instant} overwrote a without having seen all"] if seen and content else []
+    assert list(writes_saw_all_before(TableFiles(files_of(tmp_path), every_slot=True))) == said
+
+
+@pytest.mark.parametrize("completes", [False, True])
+def test_an_empty_file_does_not_excuse_that_rows_were_read_before_they_were_committed(
+    tmp_path: Path, completes: bool
+) -> None:
+    """As where the name of another attempt was taken, or the file of one that was rolled back."""
+    other = open_manager(str(tmp_path), mode=NON_BLOCKING).begin()
+    stat = add_file(other, "a", json.dumps({"group": "a", "base": [], "optimistic": False}).encode())
+    (tmp_path / f"a_1_{other.instant}.log").touch()
+    transaction = open_manager(str(tmp_path)).begin()
+    content = json.dumps({"group": "a", "base": [other.instant], "optimistic": True}).encode()
+    transaction.commit(CommitMetadata((add_file(transaction, "a", content),), "UPSERT"))
+    if completes:
+        other.commit(CommitMetadata((stat,), "UPSERT"))
+    else:
+        other.abort()
+        (tmp_path / stat.path).write_bytes(b"")
+    said = [f"{transaction.instant} overwrote a without having seen all"]
     assert list(writes_saw_all_before(TableFiles(files_of(tmp_path), every_slot=True))) == said
 
 

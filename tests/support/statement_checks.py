@@ -32,10 +32,15 @@ def writes_saw_all_before(table: TableFiles) -> Iterator[str]:
 
 
 def _with_rows(table: TableFiles, wrote: dict[str, Any], earlier: Collection[str]) -> list[str]:
-    """Its base without commits that have left the group nothing but empty files, which bar names."""
+    """Its base without commits that have left the group nothing but empty files, which bar names.
+
+    An empty file of what has not completed does not excuse that it was read.
+    """
     group = wrote["group"]
     empty = [path.rpartition("/")[2] for path, data in table.files.items() if not data and path.endswith(".log")]
-    unused = {name[:-4].rpartition("_")[2] for name in empty if name.startswith(f"{group}_")}
+    barring = {name[:-4].rpartition("_")[2] for name in empty if name.startswith(f"{group}_")}
+    completed = (commit for instant, commit in table.by_instant.items() if instant in barring)
+    unused = {one.instant for one in completed if all(of["group"] != group for of in statements_of(table, one))}
     return [one for one in wrote["base"] if one in earlier or one not in unused]
 
 

@@ -132,6 +132,7 @@ def test_columns_of_a_table_in_text() -> None:
     told = schema_of("id long NOT NULL COMMENT 'it\\'s the key', s struct<x: int COMMENT 'to the east', y: int>")
     assert comment_of(told.field("id")) == "it's the key" and comment_of(told.field("s")) == ""
     assert [comment_of(field) for field in told.field("s").type] == ["to the east", ""]
+    assert comment_of(schema_of("id long COMMENT r'as \\d+'").field("id")) == "as \\d+"
     for wrong in ("id", "id foo", "", "id long) x (", "id interval", 5):
         with pytest.raises(InvalidRequest, match=r"schema=|cannot be stored"):
             schema_of(wrong)

@@ -16,11 +16,15 @@ from waiting_writes import Waiting, crowded, records, slots
 from lakelatch.engine.options.calls.registry import Call
 from lakelatch.engine.table.columns import fitted
 from lakelatch.engine.table.opening import open_table
+from lakelatch.engine.table.schema import parsed_schema
 from lakelatch.errors import WriteConflict
+from lakelatch.format.avro import comment_of, with_comment
 from lakelatch.storage.checksums import checksummed_json, open_checksummed_json
 from lakelatch.timeline.log.events import COMPLETE, WITHDRAW
+from lakelatch.timeline.log.whole_timeline import read_commit
 from lakelatch.timeline.properties_update import update_properties
 from lakelatch.timeline.recorded_options import LOG_VERSION
+from lakelatch.timeline.snapshot import Snapshot
 from lakelatch.transactions.base.ready import record_path
 from lakelatch.transactions.base.settings import OPTIMISTIC
 
@@ -155,6 +159,27 @@ def test_a_record_whose_columns_are_to_be_merged_with_others_is_left_to_its_owne
     assert [len(slot) for slot in slots(table)[1:]] == [1, 1, 1]
     assert "more" in open_table(table.storage).schema.names
     assert table.agreed() == [("p", 1, 9, "owner"), ("p", 2, 7, "leader")]
+
+
+def test_a_record_without_comments_that_another_writer_has_said_meanwhile_is_left_to_its_owner(
+    table: LiveTable,
+) -> None:
+    """As Java Hudi says those of `ALTER TABLE ... CHANGE COLUMN`, in a commit that changes no column."""
+    (first,) = [one.requested for one in Snapshot.look(table.storage).by_completion]
+    owner, leader = Waiting(table).put((1, 9, "owner")), crowded(table.begin()).put("p", [(2, 7, "leader")])
+
+    def step() -> None:
+        other = BuiltTable.at(table.storage, table.options)
+        key = with_comment("id", other.opened.schema.field("id").type, "the key")
+        other.opened = replace(other.opened, schema=other.opened.schema.set(0, key))
+        other.begin().put("p", [(3, 5, "other")]).commit()
+        leader.commit()
+
+    owner.commit(step)
+    written = [one for one in Snapshot.look(table.storage).by_completion if one.requested != first]
+    said = [parsed_schema(read_commit(table.storage, one).schema or "", one.path).columns for one in written]
+    assert [comment_of(columns.field("id")) for columns in said] == ["the key"] * 3
+    assert table.agreed() == [("p", 1, 9, "owner"), ("p", 2, 7, "leader"), ("p", 3, 5, "other")]
 
 
 @pytest.mark.parametrize("both_load", [False, True])

@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
 
 import lakelatch
 from lakelatch import Table
 from lakelatch.errors import InvalidRequest
+from lakelatch.format.avro import with_comment
+from lakelatch.spark.session.catalog import columns_text, plain_sql
 from lakelatch.spark.sql import statement
 from lakelatch.spark.sql.errors import InvalidStatement
 
@@ -174,6 +178,26 @@ def test_comments_of_columns_are_kept_with_the_table(sql: Any, spark: SparkSessi
     lakelatch.write(frame, str(tmp_path / "copied"), {"hoodie.datasource.write.recordkey.field": "id"})
     copied = Table.for_path(spark, tmp_path / "copied").schema
     assert copied["note"].metadata == {"comment": "what else"} and copied["w"].metadata == {}
+
+
+def test_any_comment_comes_into_the_catalog_as_it_is(sql: Any, spark: SparkSession, tmp_path: Path) -> None:
+    """Whoever wrote it: nobody's settings and secrets are put into it."""
+    said = [
+        'it\'s \\ "so"\\',
+        "two\nlines\t{x} $1",
+        "${spark.app.name} ${env:HOME} $${a}",
+        "漢字 \\u0041 100\\% \U0001f600",
+    ]
+    fields = [
+        with_comment("id", pa.int64(), "--"),
+        *(with_comment(f"c{n}", pa.int32(), one) for n, one in enumerate(said)),
+    ]
+    lakelatch.ArrowTable.create(tmp_path / "t", pa.schema(fields), key="id")
+    sql(f"CREATE TABLE strange USING lakelatch LOCATION '{tmp_path}/t'")
+    sql.made.append("strange")
+    assert [row[2] for row in sorted(sql("DESCRIBE strange"))] == [*said, "--"]
+    assert [row["comment"] for row in plain_sql(spark, "DESCRIBE strange").collect()] == ["--", *said]
+    assert columns_text(StructType([StructField("n", LongType(), True, {"comment": 5})])) == "`n` bigint"
 
 
 def test_services_are_called(sql: Any) -> None:
