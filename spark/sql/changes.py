@@ -66,7 +66,7 @@ def _condition(reads: Reads, cursor: Cursor, common: str) -> str | None:
 
 
 def insert(reads: Reads, cursor: Cursor, common: str) -> DataFrame | None:
-    """`INSERT INTO | OVERWRITE [TABLE] t [PARTITION (...)] [(...)] [BY NAME] [REPLACE WHERE ...] query`"""
+    """`INSERT INTO | OVERWRITE [TABLE] t [PARTITION (...)] [(...)] [BY NAME] | [BY NAME] REPLACE WHERE ... query`"""
     cursor.expect("INSERT")
     evolves = cursor.take("WITH", "SCHEMA", "EVOLUTION")
     overwrites = cursor.take("OVERWRITE")

@@ -36,6 +36,7 @@ class Rules:
     own_file_decides: bool = True  # nor does it simply not count
     knows_what_it_missed: bool = True  # who began below the watermark ends
     rolls_forward: bool = True  # the last slot's file is there before the next slot
+    shows_last_alone: bool = True  # and none is made for what was read in the place of a slot that others have followed
     time: str = "fresh"  # "own": the next one after the tail's, by clocks that are all behind; two may take the same.
     # "kept" across a lost race; "early": taken before the lock
     resolves: str = "reads"  # after a lost answer; "loss": takes it for one; "blind": so, and does not know itself
@@ -209,8 +210,11 @@ class LogModel:
         return kind == "cancel" and any(slot.kind == "complete" for slot in state.truth)
 
     def _show_last(self, state: State, who: int, mine: Part) -> Iterator[Step]:
-        if self.rules.rolls_forward and mine.seen:
-            state = _show(state, next(slot for slot in state.truth if slot.number == mine.seen))
+        # What is read now, perhaps long after the listing, may be gone, or be a zombie's in the same number.
+        read = next((slot for slot in state.slots if slot.number == mine.seen), None)
+        is_last = _tail(state) == mine.seen or not self.rules.shows_last_alone
+        if self.rules.rolls_forward and read is not None and is_last:
+            state = _show(state, read)
         next_step = "list" if self._kind(who, mine) == "plan" else "take_time"
         yield f"shows slot {mine.seen}", _set(state, who, step=next_step)
 

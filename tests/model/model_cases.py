@@ -44,6 +44,7 @@ SMALL = [
     Case("log: two puts late or repeated", LogModel(Rules(("a", "b"), slots_kept=0, late_puts=2))),
     Case("log: races", LogModel(Rules(("a", "a", "b"), races_most=1, late_puts=0))),
     Case("log: three writers, a late put", LogModel(Rules(("a", "a", "b"), slots_kept=0, races_most=0))),
+    Case("log: a zombie beside who is paused", LogModel(Rules(("a", "b", "c"), slots_kept=0, races_most=1))),
     Case("log: two writers and a plan", LogModel(Rules(("a", "b", PLAN), races_most=1, late_puts=0))),
     Case("log: no lock, own clocks", LogModel(Rules(("a", "a", "b"), races_most=1, late_puts=0, time="own"))),
     Case("log: own clocks, late puts", LogModel(Rules(("a", "b"), slots_kept=0, late_puts=2, time="own"))),
@@ -168,6 +169,12 @@ LOG_MISTAKES = [
         Rules(("a", "a", "b"), 0, late_puts=0, knows_what_it_missed=False),
     ),
     _log("no roll-forward", "passed a commit that it never saw", "w1 shows its file", Rules(rolls_forward=False)),
+    _log(
+        "a zombie's slot shown",
+        "out of the order of their times",
+        "a put of w0 for slot 1 arrives late",
+        Rules(("a", "b", "c"), 0, shows_last_alone=False),
+    ),
     _log(
         "plan beside the log",
         "a plan misses a commit",

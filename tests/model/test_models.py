@@ -17,7 +17,7 @@ from tables_model import TableModel
 from tables_rules import TableRules
 
 # Minutes together, so they wait for the long stage.
-LARGEST = ("combined", *CLAIMS_LONG, *GROUP_LONG, *TABLES_LONG)
+LARGEST = ("combined", "log: a zombie beside who is paused", *CLAIMS_LONG, *GROUP_LONG, *TABLES_LONG)
 CASES = [pytest.param(case, id=case.name, marks=pytest.mark.long if case.name in LARGEST else ()) for case in SMALL]
 
 
