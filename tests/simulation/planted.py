@@ -48,7 +48,9 @@ PLANTED: dict[str, Mistake] = {
         ),
         seeds=100,
     ),
-    "no roll-forward": Mistake(CommitLog, "project", (("if tail.events:", "if False:"),), seeds=100),
+    "no roll-forward": Mistake(
+        CommitLog, "project", (("if tail.events and self.tail_number() == tail.number:", "if False:"),), seeds=100
+    ),
     "no watermark": Mistake(
         CommitLog, "_counts", (("if self.tail_number() == event.number:", "if True:"),), seeds=100, first=500
     ),
