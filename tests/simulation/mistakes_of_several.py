@@ -32,7 +32,7 @@ OF_SEVERAL: dict[str, Mistake] = {
         "_look",
         (("if numbers[-1] != number or not events:", "if not events:"),),
         seeds=10,
-        first=100,
+        first=170,
         several=True,
     ),
     "conflicts since the part began": Mistake(
