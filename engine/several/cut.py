@@ -213,7 +213,10 @@ def _look(log: CommitLog, first: _First, lists_again: bool) -> _Look | None:
             tail = Tail(number, log.decided(events))
         except Undecided as error:
             _ensure_undecided(log, error)
-            tail = log.before(events[0])
+            try:
+                tail = log.before(events[0])
+            except LogMoved:
+                return None
     undecided = events[0] if tail.number < number else None
     is_decided = is_part and undecided is None and events[0].file not in first.there
     tail = log.look(tail, listing)  # made since the slot was there
@@ -249,14 +252,14 @@ def _without_later(log: CommitLog, tail: Tail, snapshot: Snapshot) -> Snapshot |
     """
     if not tail.number or snapshot.latest_completion <= tail.time:
         return snapshot
-    last = log.last_decided()
-    if tail.number + 1 < last.watermark:
-        return None
     try:
+        last = log.last_decided()
         later = log.events_after(tail.number, last)
     except LogMoved:
         return None
-    if any(event.undoes or event.kind not in (COMPLETE, PLAN, WITHDRAW) for event in later):
+    if tail.number + 1 < last.watermark or any(
+        event.undoes or event.kind not in (COMPLETE, PLAN, WITHDRAW) for event in later
+    ):
         return None
     return Snapshot.of_names(snapshot.names - {event.file for event in later}) if later else snapshot
 

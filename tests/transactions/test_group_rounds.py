@@ -10,7 +10,7 @@ from group_members import Writer, begin, committed, slots
 from one_table import Table
 
 from lakelatch import failpoints
-from lakelatch.errors import CommitUnknown, Unavailable
+from lakelatch.errors import CommitUnknown, TransactionEnded, Unavailable
 from lakelatch.storage import MemoryStorage
 from lakelatch.testing.faults.storage import FaultyStorage
 from lakelatch.timeline.instant import TIMELINE_FOLDER
@@ -182,6 +182,29 @@ def test_a_member_whose_slot_others_have_followed_needs_no_answer_about_its_file
     owner = of_process(table, FaultyStorage(table.storage, before=before), "b")
     owner.commit()
     assert failed and len(slots(table)) == 2 and owner.instant in table.completed()
+
+
+@pytest.mark.parametrize("followed", [False, True])
+def test_a_member_that_was_taken_back_before_it_found_its_slot_is_not_told_that_it_has_committed(
+    table: Table, followed: bool
+) -> None:
+    """By another engine, which takes no slots: with the inflight file gone nothing is awaited any more."""
+    ready(table, "a")
+    others = list[Writer]()
+
+    def before(operation: str, path: str) -> None:
+        if (operation, path) == ("read", slot_path(1)) and not others:
+            for group in ("c", "d")[: 1 + followed]:
+                others.append(begin(table, group))
+                others[-1].commit()
+            for name in table.storage.list(TIMELINE_FOLDER).files:
+                if name.startswith(owner.instant):
+                    table.storage.delete(f"{TIMELINE_FOLDER}/{name}")
+
+    owner = of_process(table, FaultyStorage(table.storage, before=before), "b")
+    with pytest.raises(TransactionEnded, match="rolled it back"):
+        owner.commit()
+    assert (COMPLETE, owner.instant) in slots(table)[0] and len(slots(table)) == 1 + followed
 
 
 REQUEST_S = 0.01

@@ -210,9 +210,12 @@ class LogReader:
             return ()
 
     def before(self, event: Event) -> Tail:
-        """The tail before a slot that nobody has decided."""
+        """The tail before a slot that nobody has decided. Errors: `LogMoved` if it was removed meanwhile."""
         before = event.number - 1
-        return self._seen(Tail(before, self._cached(before)) if before else Tail(0))
+        events = self._cached(before) if before else ()
+        if before and not events:
+            raise LogMoved(f"slot {before} of the commit log was removed while the next one was read: try again")
+        return self._seen(Tail(before, events))
 
     def decided(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
         """The events of a slot as they count. Errors: `Undecided`, and those of the table that has the decision."""

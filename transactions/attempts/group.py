@@ -237,14 +237,16 @@ class Turn:
         return listing
 
     def _wait_for_files(self, events: Sequence[Event], time_ns: float, ensure_in_time: Callable[[], None]) -> bool:
-        if not events:  # others have followed the own slot, so all of its files were there
-            return True
+        """Whether all of them are there in the end, the last one, which is the own event's, among them."""
+        if not events:  # others have followed the own slot: its file was there, and may have been taken away
+            return False
         files = self._files(events, time_ns)
         while True:
             with suppress(Unavailable):
                 listing, self._listing = self._listing, None
-                if files.are_there(self._context.log.snapshots.list() if listing is None else listing):
-                    return True
+                listing = self._context.log.snapshots.list() if listing is None else listing
+                if files.are_there(listing):  # or gone: none is awaited any more
+                    return events[-1].file in listing.listed
             ensure_in_time()
             if files.are_late:
                 return False

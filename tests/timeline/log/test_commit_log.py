@@ -27,7 +27,7 @@ from lakelatch.timeline.log.events import (
     slot_number,
     slot_path,
 )
-from lakelatch.timeline.log.log_reader import Tail
+from lakelatch.timeline.log.log_reader import LogMoved, Tail
 from lakelatch.timeline.log.old_slots import CONTENT_FOLDER
 from lakelatch.timeline.snapshot import Snapshot
 
@@ -312,6 +312,16 @@ def test_a_zombies_slot_in_a_removed_number_is_shown_by_nobody_who_was_paused_be
         log.look(tail)
     assert zombie.instant not in shown(storage)
     assert add(log, times, 12).number == 12
+
+
+def test_a_removed_slot_before_one_that_nobody_has_decided_is_not_the_beginning_of_the_log(
+    storage: Storage, times: Times
+) -> None:
+    third = [add(CommitLog(storage), times, name) for name in range(1, 4)][-1]
+    assert CommitLog(storage).before(third).number == 2
+    storage.delete(slot_path(2))
+    with pytest.raises(LogMoved, match="slot 2"):
+        CommitLog(storage).before(third)
 
 
 def test_the_same_if_the_answer_was_lost_as_well(storage: Storage, times: Times) -> None:
