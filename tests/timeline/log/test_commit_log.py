@@ -1,80 +1,31 @@
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
+from added_events import Times, add, event, shown, slots
 from slots import append, nobody_reads
 
 from lakelatch import failpoints
 from lakelatch.errors import CommitUnknown, CorruptTable, InvariantBroken, LakelatchError, Unavailable
-from lakelatch.storage import LocalStorage, MemoryStorage, Storage
+from lakelatch.storage import Storage
 from lakelatch.testing.clock import ManualSystem
 from lakelatch.testing.faults.storage import LOST_AFTER, LOST_BEFORE, UNAVAILABLE, Fault, FaultyStorage
-from lakelatch.timeline.instant import CLAIMS_FOLDER, TIMELINE_FOLDER, completed, inflight
+from lakelatch.timeline.instant import CLAIMS_FOLDER, TIMELINE_FOLDER
 from lakelatch.timeline.log.commit_log import INLINE_LIMIT_BYTES, CommitLog
 from lakelatch.timeline.log.events import (
-    COMPLETE,
     LOG_FOLDER,
     PLAN,
     Event,
     slot_bytes,
     slot_events,
-    slot_number,
     slot_path,
 )
-from lakelatch.timeline.log.log_reader import LogMoved, Tail
+from lakelatch.timeline.log.log_reader import Tail
 from lakelatch.timeline.log.old_slots import CONTENT_FOLDER
-from lakelatch.timeline.snapshot import Snapshot
-
-_FIRST = 20261121120000000
-
-
-class Times:
-    """Increasing times for everybody, whatever floor is asked for."""
-
-    def __init__(self) -> None:
-        self._last = _FIRST
-        self._guard = threading.Lock()
-
-    def take(self, above: str) -> str:
-        with self._guard:
-            self._last = max(self._last + 1, int(above or 0) + 1)
-            return str(self._last)
-
-
-@pytest.fixture
-def times() -> Times:
-    return Times()
-
-
-@pytest.fixture(params=["memory", "local"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
-    made = LocalStorage(str(tmp_path)) if request.param == "local" else MemoryStorage(str(tmp_path))
-    for name in range(220):  # all have begun: a completed file is made only beside its inflight file
-        made.put(inflight(event(name).instant, "deltacommit").path, b"")
-    yield made
-
-
-def event(name: int, content: bytes = b"x") -> Event:
-    return Event(COMPLETE, "deltacommit", str(_FIRST - 1000 + name), f"op-{name}", "me", content=content)
-
-
-def add(log: CommitLog, times: Times, name: int, content: bytes = b"x") -> Event:
-    return append(log, lambda tail: event(name, content), times.take)
-
-
-def slots(storage: Storage) -> list[int]:
-    return [number for name in storage.list(LOG_FOLDER).files if (number := slot_number(name)) is not None]
-
-
-def shown(storage: Storage) -> list[str]:
-    """Requested times of the completed files, by completion time."""
-    return [i.requested for i in sorted(Snapshot.load(storage).completed, key=lambda i: i.completion or "")]
 
 
 def test_slots_are_numbered_without_gaps_and_shown_in_order(storage: Storage, times: Times) -> None:
@@ -228,116 +179,6 @@ def test_slots_that_somebody_may_still_read_stay(storage: Storage, times: Times)
         append(log, partial(lambda name, _: event(name), name), times.take, lambda: 5)
     assert slots(storage)[0] == 5
     assert [one.number for one in log.events_after(4, log.tail())] == list(range(5, 21))
-
-
-def a_zombie(storage: Storage, times: Times, meanwhile: Callable[[CommitLog], None]) -> Callable[[], Event]:
-    """An append that is paused before its slot, while the log moves on by some events."""
-    paused = [True]
-
-    def before(operation: str, path: str) -> None:
-        if operation == "put_if_absent" and path == slot_path(2) and paused.pop():
-            paused.append(False)
-            meanwhile(CommitLog(storage, slots_kept=1))
-
-    log = CommitLog(FaultyStorage(storage, before=before), slots_kept=1)
-    return lambda: add(log, times, 99)
-
-
-def test_a_zombie_that_creates_a_removed_number_is_told_that_it_did_not_commit_there(
-    storage: Storage, times: Times
-) -> None:
-    add(CommitLog(storage), times, 1)
-
-    def meanwhile(log: CommitLog) -> None:
-        for name in range(2, 12):
-            add(log, times, name)
-        assert 2 not in slots(storage)
-
-    zombie = a_zombie(storage, times, meanwhile)()
-    assert zombie.number == 12  # it asked again, and committed at the log's end
-    assert 2 not in slots(storage)
-    assert shown(storage)[-1] == zombie.instant and shown(storage).count(zombie.instant) == 1
-
-
-def test_a_zombie_whose_slot_was_shown_before_its_removal_is_told_that_it_committed(
-    storage: Storage, times: Times
-) -> None:
-    add(CommitLog(storage), times, 1)
-    others = CommitLog(storage, slots_kept=1)
-    paused = [False]
-
-    class Answerless(FaultyStorage):
-        """The zombie's slot is created; before it hears so, others show it and remove the slot."""
-
-        def put_if_absent(self, path: str, data: bytes) -> bool:
-            created = super().put_if_absent(path, data)
-            if path == slot_path(2) and not paused[0]:
-                paused[0] = True
-                for name in range(2, 12):
-                    add(others, times, name)
-                assert 2 not in slots(storage)
-            return created
-
-    zombie = add(CommitLog(Answerless(storage), slots_kept=1), times, 99)
-    assert zombie.number == 2
-    assert shown(storage).count(zombie.instant) == 1 and shown(storage)[1] == zombie.instant
-
-
-@pytest.mark.parametrize("concludes", [False, True])
-def test_a_zombies_slot_in_a_removed_number_is_shown_by_nobody_who_was_paused_before_reading_it(
-    storage: Storage, times: Times, concludes: bool
-) -> None:
-    """It was put after checks of long ago, and counts for nobody: neither as a tail, nor for who finds itself in it."""
-    add(CommitLog(storage), times, 1)
-    second = add(CommitLog(storage), times, 2)
-    others, zombie = CommitLog(storage, slots_kept=1), event(99)
-    file = completed(zombie.instant, "deltacommit", second.time).file_name
-    put = replace(second, instant=zombie.instant, operation_id=zombie.operation_id, file=file)
-
-    def before(operation: str, path: str) -> None:
-        if operation == "read" and path == slot_path(2) and not paused:
-            paused.append(True)
-            for name in range(3, 12):
-                add(others, times, name)
-            assert 2 not in slots(storage) and storage.put_if_absent(slot_path(2), slot_bytes((put,)))
-
-    paused: list[bool] = []
-    log = CommitLog(FaultyStorage(storage, before=before), ManualSystem())
-    tail = log.tail()
-    assert tail.events == (put,)
-    if concludes:
-        with pytest.raises(CommitUnknown, match="had been removed"):
-            log.conclude(put, tail)
-    else:
-        log.look(tail)
-    assert zombie.instant not in shown(storage)
-    assert add(log, times, 12).number == 12
-
-
-def test_a_removed_slot_before_one_that_nobody_has_decided_is_not_the_beginning_of_the_log(
-    storage: Storage, times: Times
-) -> None:
-    third = [add(CommitLog(storage), times, name) for name in range(1, 4)][-1]
-    assert CommitLog(storage).before(third).number == 2
-    storage.delete(slot_path(2))
-    with pytest.raises(LogMoved, match="slot 2"):
-        CommitLog(storage).before(third)
-
-
-def test_the_same_if_the_answer_was_lost_as_well(storage: Storage, times: Times) -> None:
-    add(CommitLog(storage), times, 1)
-    others = CommitLog(storage, slots_kept=1)
-    looked = [False]
-
-    def before(operation: str, path: str) -> None:
-        if operation == "read" and path == slot_path(2) and not looked[0]:
-            looked[0] = True
-            for name in range(2, 12):
-                add(others, times, name)
-
-    faulty = FaultyStorage(storage, [Fault(LOST_AFTER, "put_if_absent", LOG_FOLDER, times=1)], before=before)
-    zombie = add(CommitLog(faulty, ManualSystem(), slots_kept=1), times, 99)
-    assert looked[0] and zombie.number == 2 and shown(storage).count(zombie.instant) == 1
 
 
 def test_large_content_lies_beside_its_slot_and_goes_with_it(storage: Storage, times: Times) -> None:
